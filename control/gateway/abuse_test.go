@@ -36,12 +36,7 @@ func mallory(w *world, allow ...string) *stranger {
 	}
 	s := newStranger(w.t, w.host("mallory", "203.0.113.66"), key,
 		peer.Config{Name: "cloud", PublicKey: siteKey(w.Cloud), Endpoints: []netip.AddrPort{endpoint(w.Cloud)}})
-	w.await("mallory reaches cloud", func() string {
-		if !s.pinged(w.ctx, w.Cloud, time.Second) {
-			return "no echo"
-		}
-		return ""
-	})
+	w.reaches(s, w.Cloud)
 	return s
 }
 

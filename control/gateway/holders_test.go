@@ -121,10 +121,5 @@ func TestAPeerWithATicketsKeyStaysOne(t *testing.T) {
 		t.Error("the peer is gone")
 	}
 	s := w.dials("mole", "203.0.113.66", key)
-	w.await("the peer reaches cloud", func() string {
-		if !s.pinged(w.ctx, w.Cloud, time.Second) {
-			return "no echo"
-		}
-		return ""
-	})
+	w.reaches(s, w.Cloud)
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/auth"
@@ -111,12 +110,7 @@ func TestANameStaysWithItsKeyAcrossRemoval(t *testing.T) {
 	}
 	w.start(w.Cloud)
 	s := newStranger(t, w.host("restarted", "203.0.113.68"), next, peer.Config{Name: "cloud", PublicKey: siteKey(w.Cloud), Endpoints: []netip.AddrPort{endpoint(w.Cloud)}})
-	w.await("next reaches cloud", func() string {
-		if !s.pinged(w.ctx, w.Cloud, time.Second) {
-			return "no echo"
-		}
-		return ""
-	})
+	w.reaches(s, w.Cloud)
 	if cert, err := s.client(w.Cloud).Identity(w.ctx, signingRequest(t, pkix.Name{})); err == nil {
 		t.Errorf("the next key was issued %s", cert)
 	}

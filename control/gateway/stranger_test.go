@@ -67,6 +67,17 @@ func (s *stranger) pinged(ctx context.Context, at *lab.Site, within time.Duratio
 	return err == nil
 }
 
+// reaches waits until a site has answered an echo of a stranger's.
+func (w *world) reaches(s *stranger, at *lab.Site) {
+	w.t.Helper()
+	w.answered("the stranger reaches "+at.Name, func(ctx context.Context) string {
+		if _, err := s.stack.Ping(ctx, peer.OverlayAddr(siteKey(at)), 56); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // siteKey is a site's public key.
 func siteKey(s *lab.Site) peer.PublicKey {
 	st, err := s.Gateway.Status(context.Background())

@@ -243,12 +243,7 @@ func TestADeadlineHoldsAcrossARestart(t *testing.T) {
 	text := w.invite(w.Cloud, api.InviteRequest{Allow: both, TTL: api.Duration(ttl)})
 	expires := w.Cloud.Gateway.Tickets()[0].ExpiresAt
 	late := redeemer(w, w.host("late", "203.0.113.51"), text)
-	w.await("the ticket's tunnel is up", func() string {
-		if late.pinged(w.ctx, w.Cloud, time.Second) {
-			return ""
-		}
-		return "no echo"
-	})
+	w.reaches(late, w.Cloud)
 	w.stop(w.Cloud)
 	w.start(w.Cloud)
 	if list := w.Cloud.Gateway.Tickets(); len(list) != 1 || !list[0].ExpiresAt.Equal(expires) {

@@ -149,11 +149,7 @@ func (w *world) connected(a, b *lab.Site) {
 func (w *world) reach(a, b *lab.Site) {
 	w.t.Helper()
 	for _, pair := range [][2]*lab.Site{{a, b}, {b, a}} {
-		limit := 300 * time.Millisecond // one that is lost is soon repeated
-		w.await(pair[0].Name+" reaches "+pair[1].Name, func() string {
-			ctx, cancel := context.WithTimeout(w.ctx, limit)
-			defer cancel()
-			limit *= 2 // the machine may be too busy to answer in time
+		w.answered(pair[0].Name+" reaches "+pair[1].Name, func(ctx context.Context) string {
 			r, err := pair[0].Gateway.Ping(ctx, pair[1].Name, api.PingRequest{Layer: "overlay"})
 			if err != nil {
 				return err.Error()
@@ -161,6 +157,18 @@ func (w *world) reach(a, b *lab.Site) {
 			return r.Error
 		})
 	}
+}
+
+// answered sends echoes until one has been answered: until ping returns "".
+func (w *world) answered(what string, ping func(context.Context) string) {
+	w.t.Helper()
+	limit := 300 * time.Millisecond // one that is lost is soon repeated
+	w.await(what, func() string {
+		ctx, cancel := context.WithTimeout(w.ctx, limit)
+		defer cancel()
+		limit *= 2 // the machine may be too busy to answer in time
+		return ping(ctx)
+	})
 }
 
 // status is how a site shows a peer.
