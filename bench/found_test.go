@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/postern-dev/postern/discovery/path"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -25,7 +25,7 @@ func TestPathFindersChooseThePath(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	for _, ends := range [][2]*found{{a, b}, {b, a}} {
 		f, k, want := ends[0], ends[1].key.Public(), peer.Direct(ends[1].at())

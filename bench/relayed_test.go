@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/bench/load"
 	"github.com/postern-dev/postern/discovery/relay"
+	"github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -64,7 +65,7 @@ func TestARunWhoseAllocationIsLostFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -14,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	waits "github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/handshake"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -373,9 +374,9 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !ok(); <-tick.C {
+	for deadline := time.Now().Add(waits.Left()); !ok(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come about in a minute", what)
+			t.Fatalf("%s did not come about", what)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 
+	waits "github.com/postern-dev/postern/testenv/patience"
 	"github.com/postern-dev/postern/tunnel/peer"
 	"github.com/postern-dev/postern/tunnel/uapi"
 	"github.com/postern-dev/postern/tunnel/underlay"
@@ -105,7 +106,7 @@ func TestDeviceThatGoesAwayEndsTheTunnel(t *testing.T) {
 	}
 	select {
 	case <-a.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(waits.Left()):
 		t.Error("the watch goes on without a device")
 	}
 }
@@ -288,7 +289,7 @@ func recordInitiation(t *testing.T, a, b *node) []byte {
 	a.set(b.as("b"))
 	b.set(a.as("a", tap.LocalAddr().(*net.UDPAddr).AddrPort()))
 	buf := make([]byte, 1<<16)
-	if err := tap.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := tap.SetReadDeadline(time.Now().Add(waits.Left())); err != nil {
 		t.Fatal(err)
 	}
 	n, _, err := tap.ReadFromUDPAddrPort(buf)

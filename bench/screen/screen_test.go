@@ -26,6 +26,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/history"
 	"github.com/postern-dev/postern/testenv/lab"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 const (
@@ -211,7 +212,7 @@ func (v *viewer) bytes() int64 {
 // await waits until text has been written, and drops the output before it.
 func (v *viewer) await(text string) {
 	v.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(patience.Left())
 	for seen := ""; !strings.Contains(seen, text); {
 		select {
 		case s := <-v.news:

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/postern-dev/postern/control/api"
 )
@@ -118,7 +117,7 @@ func TestTheTransferNoticesAWrongByte(t *testing.T) {
 		_, _ = client.Write(b)
 		_, _ = io.Copy(client, server)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := tr.flows(ctx); !errors.Is(err, errDiffers) {
 		t.Errorf("flows: got %v, want %v", err, errDiffers)
@@ -139,7 +138,7 @@ func TestTheTransferGoesOnAfterALostConnection(t *testing.T) {
 		}
 		_, _ = io.Copy(client, server)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := tr.flows(ctx); err != nil {
 		t.Error(err)

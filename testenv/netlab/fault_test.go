@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // awaits polls until ok returns true, for conditions without an event.
@@ -285,7 +287,7 @@ func TestANarrowNetworkCutsOrDrops(t *testing.T) {
 		p := newNarrowPath(t)
 		setDiscover(t, p.near, syscall.IP_PMTUDISC_PROBE)
 		send(t, p.near, string(p.tooLarge), local(p.far))
-		if err := p.near.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := p.near.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := p.near.ReadFromUDPAddrPort(make([]byte, 16)); !errors.Is(err, syscall.EMSGSIZE) {

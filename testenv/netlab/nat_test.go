@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // Addresses of every NAT test: a host behind the router, and one outside with two addresses.
@@ -32,7 +34,7 @@ type datagram struct {
 // receive waits for one datagram.
 func receive(t *testing.T, c *net.UDPConn) datagram {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, 2048)
@@ -224,7 +226,7 @@ func TestStraysAreAnsweredByTheStrayKindAlone(t *testing.T) {
 		t.Fatal(err, sockErr)
 	}
 	send(t, b.a1, "stray", netip.AddrPortFrom(addr(natOutside), 4242))
-	if err := b.a1.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := b.a1.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := b.a1.ReadFromUDPAddrPort(make([]byte, 16)); !errors.Is(err, syscall.ECONNREFUSED) {

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // deadline only bounds failure.
 func deadline(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/bench/cmd/internal/cmdline"
 	"github.com/postern-dev/postern/bench/scale"
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // The program starts itself as joiner and, with -postern "", as hub. In tests that is the test
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestIdlePeersAndNewOnesAreMeasured(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Left())
 	defer cancel()
 	code, stdout, stderr := execute(ctx, "-postern", "", "-peers", "2", "-settle", "0s", "-window", "100ms", "-joins", "2", "-json", "idle")
 	var r scale.Report
