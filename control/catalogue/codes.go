@@ -194,7 +194,8 @@ const (
 	// StateUnwritable is about a state directory, outside of clusters.
 	StateUnwritable Code = "PST0716"
 
-	NameTaken Code = "PST0739"
+	NameTaken      Code = "PST0739"
+	ObjectReverted Code = "PST0740"
 )
 
 // PST08xx: resources.

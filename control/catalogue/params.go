@@ -253,6 +253,11 @@ type ClusterParams struct {
 	Account  string `json:"account,omitempty"`
 	Verbs    string `json:"verbs,omitempty"`
 	Resource string `json:"resource,omitempty"`
+	// Manager is the field manager that changes objects back, Reverts how often it did, and Hold how
+	// long the gateway waits until it writes them again.
+	Manager string        `json:"manager,omitempty"`
+	Reverts int           `json:"reverts,omitempty"`
+	Hold    time.Duration `json:"hold,omitempty"`
 }
 
 // DiscoveryParams are the parameters of the codes about discovery in DNS, and about port mappings.
