@@ -143,6 +143,8 @@ func example(c Code) Params {
 	case Intermittent:
 		p = example(APIServerTimeout)
 		p.RootCode, p.RecentParams = APIServerTimeout, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
+	case PathInterrupted:
+		p.Interruptions, p.Period, p.Longest, p.Age = 9, 25*time.Second, 8*time.Second, 4*time.Minute
 	case PeerRestarts:
 		p.Starts = 5
 	case SocketsUsedUp:

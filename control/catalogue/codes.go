@@ -79,6 +79,8 @@ const (
 	EndpointOfAnother Code = "PST0131"
 	// PeerRestarts is about a peer's gateway that ends again and again.
 	PeerRestarts Code = "PST0132"
+	// PathInterrupted is about a path that fails at regular intervals.
+	PathInterrupted Code = "PST0133"
 )
 
 // PST02xx: auth.

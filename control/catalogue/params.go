@@ -145,6 +145,11 @@ type GatewayParams struct {
 	Awaited bool `json:"awaited,omitempty" report:"fix"`
 	// Starts is how often the peer's gateway has started, the first time Age ago.
 	Starts int `json:"starts,omitempty"`
+	// Interruptions is how often the path was interrupted, every Period, the first time Age ago.
+	// Longest is the longest of them.
+	Interruptions int           `json:"interruptions,omitempty"`
+	Period        time.Duration `json:"period,omitempty"`
+	Longest       time.Duration `json:"longest,omitempty"`
 	// OwnWas and OwnNow are addresses at which others saw this gateway before and after they changed,
 	// OwnSince ago.
 	OwnWas   []string      `json:"ownWas,omitempty"`

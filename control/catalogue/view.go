@@ -38,7 +38,7 @@ var methods = map[string]any{
 	"RoleVerbs": (*view).RoleVerbs, "LetOutToServer": (*view).LetOutToServer, "As": (*view).As,
 	"ThePeer": (*view).ThePeer, "Owner": (*view).Owner, "Client": (*view).Client, "Reporter": (*view).Reporter,
 	"At": (*view).At, "There": (*view).There, "TheGateway": (*view).TheGateway, "Because": (*view).Because,
-	"Over": (*view).Over, "Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
+	"Over": (*view).Over, "Lasted": (*view).Lasted, "Young": (*view).Young, "Brief": (*view).Brief, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
 	"WentBack": (*view).WentBack, "Request": (*view).Request, "Where": (*view).Where,
 	"TheService": (*view).TheService, "ServiceName": (*view).ServiceName, "Setting": (*view).Setting,
 	"URLSetting": (*view).URLSetting, "OutOfBand": (*view).OutOfBand, "AddressSetting": (*view).AddressSetting,
@@ -154,6 +154,9 @@ func (v *view) Lasted() string {
 
 // Young reports whether it is so recent that it may be a restart.
 func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled && !v.Over() }
+
+// Brief reports whether a period is short enough for a NAT's timeout.
+func (v *view) Brief() bool { return v.Period <= time.Minute }
 
 // Over reports whether the fault is over, and quoted because it comes and goes.
 func (v *view) Over() bool {

@@ -36,6 +36,8 @@ type PathFacts struct {
 	Traffic *api.Traffic
 	// NAT is in front of this gateway, PeerNAT in front of the peer, according to the peer.
 	NAT, PeerNAT catalogue.NAT
+	// Interruptions are those that came at regular intervals.
+	Interruptions Interruptions
 }
 
 // direct returns the address that the path leads to, empty if there is none or a relay is used.

@@ -12,6 +12,7 @@ import (
 func (m *Machine) Snapshot() Snapshot {
 	s := m.Selection()
 	s.Candidates, s.History, s.NextTry, s.Probing = m.statuses(), slices.Clone(m.history.notes), m.nextTry(), m.probing
+	s.Interruptions = m.interruptions.regular()
 	if m.sel != nil {
 		return s
 	}
