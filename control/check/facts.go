@@ -158,8 +158,16 @@ type Own struct {
 	// their sender uses another interface (rp_filter).
 	Filtered   uint64
 	FilteredIn time.Duration
+	// FilteredBefore is the same of earlier times, the newest last.
+	FilteredBefore []Rate
 	// Found are problems that other components found, for example in their cluster.
 	Found []OwnProblem
+}
+
+// Rate is how often something happened between two times.
+type Rate struct {
+	Count    uint64
+	From, To time.Time
 }
 
 // Superseded is the peer that last said that it has heard a later start with our key, and when.

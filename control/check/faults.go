@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -411,7 +412,7 @@ func (e evidence) quiet(p *catalogue.Params) {
 func (e evidence) here(p *catalogue.Params) {
 	e.readdressed(p)
 	// The kernel's filter is for IPv4 alone.
-	if e.own != nil && e.own.Filtered >= dropsShown && !e.onlyIPv6() {
+	if e.own != nil && e.own.Filtered >= dropsShown+e.own.filteredAnyway(e.lastHeard()) && !e.onlyIPv6() {
 		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
 	}
 }
@@ -424,6 +425,34 @@ func (e evidence) readdressed(p *catalogue.Params) {
 	if m := e.own.Moved; !m.At.IsZero() && m.At.Sub(e.lastHeard()).Abs() < silentWith {
 		p.OwnWas, p.OwnNow, p.OwnSince = m.Was, m.Now, max(0, e.now.Sub(m.At))
 	}
+}
+
+// filteredAnyway is how many packets the reverse path filter discards in the same time that are not a
+// peer's that has been silent since then: twice as many as in the busiest minute before. With two
+// interfaces in one network, it discards each broadcast that arrives at the second; then, without a
+// time before, everything may be those.
+func (o *Own) filteredAnyway(since time.Time) uint64 {
+	var most float64 // a second
+	known := false
+	for _, r := range o.FilteredBefore {
+		if took := r.To.Sub(r.From).Seconds(); took > 0 && !r.To.After(since) {
+			known, most = true, max(most, float64(r.Count)/took)
+		}
+	}
+	if !known && o.twiceInOneNetwork() {
+		return o.Filtered
+	}
+	return uint64(2 * most * o.FilteredIn.Seconds())
+}
+
+// twiceInOneNetwork reports whether this host has two addresses in one IPv4 network.
+func (o *Own) twiceInOneNetwork() bool {
+	seen := map[netip.Prefix]bool{}
+	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool {
+		was := seen[n.Masked()]
+		seen[n.Masked()] = true
+		return was && n.Addr().Is4() && !n.IsSingleIP()
+	})
 }
 
 // onlyIPv6 reports whether the peer has only IPv6 addresses, as far as known.

@@ -42,6 +42,7 @@ func (r *Runner) ownFacts() *Own {
 	o.Moved = r.own.moves.see(o.Shown, time.Now())
 	if older := r.own.resources.older; !older.at.IsZero() {
 		o.Filtered, o.FilteredIn = since(r.own.usage.filtered, older.filtered), r.own.usage.at.Sub(older.at)
+		o.FilteredBefore = r.own.resources.filtered
 	}
 	return &o
 }
