@@ -201,8 +201,12 @@ func (r *Runner) ownFindings(known *Own, scheduled bool) []verdict.Finding {
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, o.TicketAlarmOf), Clock(skews)), nil)
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	if scheduled && blamed == 0 {
+	switch {
+	case blamed > 0:
+	case scheduled:
 		r.own.recent.own(out[:tried], now)
+	default:
+		r.own.recent.lasts(out[:tried], now)
 	}
 	return append(r.own.recent.shown(out[:tried:tried], now), out[tried:]...)
 }
