@@ -53,7 +53,7 @@ var methods = map[string]any{
 	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "ServiceObject": (*view).ServiceObject, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"Release": (*view).Release, "Unanswered": (*view).Unanswered, "WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
-	"NoFiles": (*view).NoFiles, "NoPorts": (*view).NoPorts,
+	"NoFiles": (*view).NoFiles, "NoFilesAtAll": (*view).NoFilesAtAll, "NoPorts": (*view).NoPorts,
 }
 
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.
@@ -383,8 +383,10 @@ func (v *view) WantedBuffer() int { return WantedBuffer }
 // MoreMiB returns one and a half times the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }
 
-// NoFiles and NoPorts say what this machine has used up. A resolver says more before it.
-func (v *view) NoFiles() bool {
-	return strings.HasSuffix(v.Detail, syscall.EMFILE.Error()) || strings.HasSuffix(v.Detail, syscall.ENFILE.Error())
+// NoFiles, NoFilesAtAll and NoPorts say what is used up: by this process, or on this machine. A resolver
+// says more before it.
+func (v *view) NoFiles() bool { return strings.HasSuffix(v.Detail, syscall.EMFILE.Error()) }
+func (v *view) NoFilesAtAll() bool {
+	return strings.HasSuffix(v.Detail, syscall.ENFILE.Error())
 }
 func (v *view) NoPorts() bool { return strings.HasSuffix(v.Detail, syscall.EADDRNOTAVAIL.Error()) }
