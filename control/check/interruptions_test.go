@@ -18,18 +18,20 @@ func TestAPathThatIsInterruptedRegularlyIsToldWithItsPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		now := time.Now()
+		f.SetPeers([]string{"cloud"})
+		f.want(t, "before", "ok ok ok")
 		f.set(func(x *Facts) {
+			x.Probed = now.Add(time.Hour) // so that rounds are skipped
 			x.Path.Interruptions = Interruptions{Times: 9, Period: 25 * time.Second, Apart: 50 * time.Second, Longest: 8 * time.Second,
 				First: now.Add(-4 * time.Minute), Last: now.Add(-10 * time.Second)}
 		})
-		f.SetPeers([]string{"cloud"})
-		f.want(t, "between two interruptions", "ok ok ok")
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
 		r, found := verdict.Find(f.Findings("cloud"), NameInterruptions)
-		if v := r.Verdict(); !found || v.Verdict != api.Warning || v.Code != string(catalogue.PathInterrupted) || !strings.Contains(v.Cause, "9 times in the last 4m0s, about every 25s, for up to 8s") ||
+		if v := r.Verdict(); !found || v.Verdict != api.Warning || v.Code != string(catalogue.PathInterrupted) || !strings.Contains(v.Cause, "about every 25s, for up to 8s") ||
 			!strings.Contains(v.Fix, "ip -ts monitor") || !strings.Contains(v.Fix, "keepalive") {
 			t.Fatalf("got %+v", v)
 		}
-		f.set(func(x *Facts) { x.Probed = time.Now() })
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if r, found := verdict.Find(f.Findings("cloud"), NameInterruptions); found {

@@ -47,7 +47,7 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	if !found || m.Stock || m.Pending {
 		return
 	}
-	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, RTT: s.RTT, MTU: s.MTU, LinkMTU: p.plane.MTU}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, RTT: s.RTT, MTU: s.MTU, LinkMTU: p.plane.MTU, Interruptions: check.Interruptions(s.Interruptions)}
 	if s.Path.IsValid() {
 		f.Probed = s.Heard
 		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()

@@ -39,8 +39,9 @@ type outage struct{ began, ended time.Time }
 
 // interruptions remembers the last outages of the path in use.
 type interruptions struct {
-	broken time.Time // since when it has been broken; zero while it works
-	last   []outage
+	broken  time.Time // since when it has been broken; zero while it works
+	last    []outage
+	regular Interruptions // those of last
 }
 
 // watch notes whether the path in use works now.
@@ -58,6 +59,7 @@ func (m *Machine) watch() {
 				x.last = slices.Delete(x.last, 0, 1)
 			}
 			x.last = append(x.last, outage{x.broken, m.now})
+			x.regular = x.find()
 		}
 		x.broken = time.Time{}
 	}
@@ -67,13 +69,14 @@ func (m *Machine) watch() {
 func (x *interruptions) restarted(now time.Time) {
 	if n := len(x.last); n > 0 && now.Sub(x.last[n-1].ended) < rebootWithin {
 		x.last = x.last[:n-1]
+		x.regular = x.find()
 	}
 }
 
-// regular returns the outages that come at regular intervals: as many of the last as do. What ends
+// find returns the outages that come at regular intervals: as many of the last as do. What ends
 // them, or what begins them, is regular. Which of the two is seen better depends on how long they are
 // and whether the tunnel is idle.
-func (x *interruptions) regular() Interruptions {
+func (x *interruptions) find() Interruptions {
 	for i := 0; len(x.last)-i >= leastInterruptions; i++ {
 		list := x.last[i:]
 		for _, at := range []func(outage) time.Time{func(o outage) time.Time { return o.ended }, func(o outage) time.Time { return o.began }} {
