@@ -219,13 +219,14 @@ func (w *writer) waits(i id) bool {
 	return time.Now().Before(w.refused[i].next)
 }
 
-// again returns how long until the next retry of a refused object, at most refusedAgain. Those that
+// again returns how long until the next retry of a refused object, or the next write of one that
+// somebody keeps changing back, at most refusedAgain. Those that
 // were due at a time have been tried; the mirrors report when a name is free again or the object
 // has changed.
 func (w *writer) again(tried time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := refusedAgain
+	out := w.reverts.Next(refusedAgain, time.Now())
 	for _, r := range w.refused {
 		if r.next.After(tried) && r.problem.Code != catalogue.NameTaken {
 			out = min(out, max(time.Until(r.next), gather))

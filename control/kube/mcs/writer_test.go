@@ -157,6 +157,14 @@ func TestWhatSomebodyKeepsChangingBackIsNotWrittenForEver(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
+				if again := w.again(time.Now()); again > refusedAgain || again <= 0 {
+					t.Errorf("the next look is %v later", again)
+				}
+				for tries := 0; w.reverts.Wait(target{web, ""}.written(), time.Now()) > 0; tries++ {
+					if time.Sleep(w.again(time.Now())); tries > int(5*time.Minute/refusedAgain) {
+						t.Fatal("nobody looks when it is time to write it")
+					}
+				}
 				if writes < 4 || writes > 25 {
 					t.Errorf("%d writes in an hour", writes)
 				}

@@ -86,6 +86,18 @@ func (r *Reverts) Wait(t Target, now time.Time) time.Duration {
 	return 0
 }
 
+// Next returns how long until the first of all waits ends, at most the given time.
+func (r *Reverts) Next(most time.Duration, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.known {
+		if wait := w.at.Add(w.hold()).Sub(now); wait > 0 {
+			most = min(most, wait)
+		}
+	}
+	return most
+}
+
 // Write sends a request that writes the content with a checksum; an empty one means that the write
 // repairs nothing. version is the resourceVersion of the object that was seen; empty without one. The
 // request returns the one after it; empty if that
