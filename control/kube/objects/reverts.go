@@ -178,12 +178,13 @@ func Version(r rest.Result) (string, error) {
 	if err := r.Error(); err != nil {
 		return "", err
 	}
-	var x metav1.PartialObjectMetadata
 	raw, err := r.Raw()
-	if err == nil && json.Unmarshal(raw, &x) != nil {
-		return "", nil // the write has succeeded
+	if err != nil {
+		return "", err
 	}
-	return x.ResourceVersion, err
+	var x metav1.PartialObjectMetadata
+	_ = json.Unmarshal(raw, &x) // the write has succeeded, whatever the answer is
+	return x.ResourceVersion, nil
 }
 
 // Problems returns what is being changed back, one problem for each namespace and field manager.
