@@ -373,6 +373,8 @@ type Selection struct {
 	Removed time.Time
 	// Trips are the round trips of probes so far.
 	Trips path.Trips
+	// Interruptions are those of the path that come at regular intervals.
+	Interruptions path.Interruptions
 }
 
 // Selected returns the path in use; false if the peer is not ours. It costs less than a Snapshot,
@@ -385,7 +387,7 @@ func (f *Pathfinder) Selected(k peer.PublicKey) (Selection, bool) {
 		return Selection{}, false
 	}
 	s := p.m.Selection()
-	return Selection{Path: s.Selected, Kind: s.Kind, RTT: s.RTT, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt, Trips: s.Trips}, true
+	return Selection{Path: s.Selected, Kind: s.Kind, RTT: s.RTT, Since: s.Since, MTU: s.MTU, Heard: s.Heard, Unanswered: s.Unanswered, Removed: p.sight.removedAt, Trips: s.Trips, Interruptions: s.Interruptions}, true
 }
 
 // Unresolved lists a peer's endpoints whose names have never been resolved.

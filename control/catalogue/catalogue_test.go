@@ -28,7 +28,8 @@ func full() Params {
 		Sent: 200, Lost: 11, Loss: 0.021, Rate: 2.5e6, Jitter: time.Millisecond, MTU: 1216, LinkMTU: 1420, Size: 1340,
 		NAT: NAT{"endpoint-independent", "address-dependent"}, PeerNAT: NAT{Mapping: "address-dependent"},
 		Relay: "turn.example.net:3478", Server: "stun.example.net:3478", Skew: 3 * time.Minute}
-	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes"}
+	p.ClusterParams = ClusterParams{Namespace: "postern", Object: "Service postern", Account: "postern:postern", Verbs: "list", Resource: "nodes",
+		Manager: "argocd-controller", Reverts: 4, Hold: 20 * time.Second}
 	p.DiscoveryParams = DiscoveryParams{PeerName: "cloud", Domain: "example.com", Record: "TXT cloud._postern._udp.example.com", Known: "aaaa-bbbb", Found: "cccc-dddd",
 		Router: "192.168.1.1", Mapped: "203.0.113.9:51820"}
 	p.RootParams = RootParams{Root: "gateway", RootCode: PeerSilent, RootOutcome: "error"}
@@ -115,6 +116,8 @@ func example(c Code) Params {
 		p.File = "/var/lib/postern"
 	case StateDeleted:
 		p.Names = []string{"postern-state-key"}
+	case ObjectReverted:
+		p.Object, p.Names = "Service postern-cloud", []string{"Service postern-cloud"}
 	case SecretUnusable:
 		p.Object, p.File, p.Field = "Peer cloud", "cloud-psk", "presharedKey"
 	case TicketRefused:
@@ -140,6 +143,8 @@ func example(c Code) Params {
 	case Intermittent:
 		p = example(APIServerTimeout)
 		p.RootCode, p.RecentParams = APIServerTimeout, RecentParams{Checks: 20, Failures: 4, LastFailure: 40 * time.Second}
+	case PathInterrupted:
+		p.Interruptions, p.Period, p.Longest, p.Age = 9, 25*time.Second, 8*time.Second, 4*time.Minute
 	case PeerRestarts:
 		p.Starts = 5
 	case SocketsUsedUp:

@@ -79,6 +79,8 @@ const (
 	EndpointOfAnother Code = "PST0131"
 	// PeerRestarts is about a peer's gateway that ends again and again.
 	PeerRestarts Code = "PST0132"
+	// PathInterrupted is about a path that fails at regular intervals.
+	PathInterrupted Code = "PST0133"
 )
 
 // PST02xx: auth.
@@ -194,7 +196,8 @@ const (
 	// StateUnwritable is about a state directory, outside of clusters.
 	StateUnwritable Code = "PST0716"
 
-	NameTaken Code = "PST0739"
+	NameTaken      Code = "PST0739"
+	ObjectReverted Code = "PST0740"
 )
 
 // PST08xx: resources.

@@ -145,6 +145,11 @@ type GatewayParams struct {
 	Awaited bool `json:"awaited,omitempty" report:"fix"`
 	// Starts is how often the peer's gateway has started, the first time Age ago.
 	Starts int `json:"starts,omitempty"`
+	// Interruptions is how often the path was interrupted, every Period, the first time Age ago.
+	// Longest is the longest of them.
+	Interruptions int           `json:"interruptions,omitempty"`
+	Period        time.Duration `json:"period,omitempty"`
+	Longest       time.Duration `json:"longest,omitempty"`
 	// OwnWas and OwnNow are addresses at which others saw this gateway before and after they changed,
 	// OwnSince ago.
 	OwnWas   []string      `json:"ownWas,omitempty"`
@@ -253,6 +258,11 @@ type ClusterParams struct {
 	Account  string `json:"account,omitempty"`
 	Verbs    string `json:"verbs,omitempty"`
 	Resource string `json:"resource,omitempty"`
+	// Manager is the field manager that changes objects back, Reverts how often it did, and Hold how
+	// long the gateway waits until it writes them again.
+	Manager string        `json:"manager,omitempty"`
+	Reverts int           `json:"reverts,omitempty"`
+	Hold    time.Duration `json:"hold,omitempty"`
 }
 
 // DiscoveryParams are the parameters of the codes about discovery in DNS, and about port mappings.

@@ -38,7 +38,7 @@ var methods = map[string]any{
 	"RoleVerbs": (*view).RoleVerbs, "LetOutToServer": (*view).LetOutToServer, "As": (*view).As,
 	"ThePeer": (*view).ThePeer, "Owner": (*view).Owner, "Client": (*view).Client, "Reporter": (*view).Reporter,
 	"At": (*view).At, "There": (*view).There, "TheGateway": (*view).TheGateway, "Because": (*view).Because,
-	"Over": (*view).Over, "Lasted": (*view).Lasted, "Young": (*view).Young, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
+	"Over": (*view).Over, "Lasted": (*view).Lasted, "Young": (*view).Young, "Brief": (*view).Brief, "UsedRelay": (*view).UsedRelay, "SeenDay": (*view).SeenDay, "NewestDay": (*view).NewestDay,
 	"WentBack": (*view).WentBack, "Request": (*view).Request, "Where": (*view).Where,
 	"TheService": (*view).TheService, "ServiceName": (*view).ServiceName, "Setting": (*view).Setting,
 	"URLSetting": (*view).URLSetting, "OutOfBand": (*view).OutOfBand, "AddressSetting": (*view).AddressSetting,
@@ -53,7 +53,7 @@ var methods = map[string]any{
 	"Link": (*view).Link, "ServiceNamespace": (*view).ServiceNamespace, "ServiceObject": (*view).ServiceObject, "EntryName": (*view).EntryName, "PublicAddress": (*view).PublicAddress,
 	"LeastMTU": (*view).LeastMTU, "LeastLink": (*view).LeastLink, "SkewLimit": (*view).SkewLimit,
 	"Release": (*view).Release, "Unanswered": (*view).Unanswered, "WantedBuffer": (*view).WantedBuffer, "MoreMiB": (*view).MoreMiB,
-	"NoFiles": (*view).NoFiles, "NoPorts": (*view).NoPorts,
+	"NoFiles": (*view).NoFiles, "NoFilesAtAll": (*view).NoFilesAtAll, "NoPorts": (*view).NoPorts,
 }
 
 // OfCluster reports whether the service is one of a cluster: its name has a namespace.
@@ -154,6 +154,9 @@ func (v *view) Lasted() string {
 
 // Young reports whether it is so recent that it may be a restart.
 func (v *view) Young() bool { return v.Peer != "" && 0 < v.Age && v.Age < Settled && !v.Over() }
+
+// Brief reports whether a period is short enough for a NAT's timeout.
+func (v *view) Brief() bool { return v.Period <= time.Minute }
 
 // Over reports whether the fault is over, and quoted because it comes and goes.
 func (v *view) Over() bool {
@@ -380,8 +383,10 @@ func (v *view) WantedBuffer() int { return WantedBuffer }
 // MoreMiB returns one and a half times the limit, in MiB.
 func (v *view) MoreMiB() uint64 { return v.Max/(1<<20) + v.Max/(1<<21) + 1 }
 
-// NoFiles and NoPorts say what this machine has used up. A resolver says more before it.
-func (v *view) NoFiles() bool {
-	return strings.HasSuffix(v.Detail, syscall.EMFILE.Error()) || strings.HasSuffix(v.Detail, syscall.ENFILE.Error())
+// NoFiles, NoFilesAtAll and NoPorts say what is used up: by this process, or on this machine. A resolver
+// says more before it.
+func (v *view) NoFiles() bool { return strings.HasSuffix(v.Detail, syscall.EMFILE.Error()) }
+func (v *view) NoFilesAtAll() bool {
+	return strings.HasSuffix(v.Detail, syscall.ENFILE.Error())
 }
 func (v *view) NoPorts() bool { return strings.HasSuffix(v.Detail, syscall.EADDRNOTAVAIL.Error()) }

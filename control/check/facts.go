@@ -36,6 +36,8 @@ type PathFacts struct {
 	Traffic *api.Traffic
 	// NAT is in front of this gateway, PeerNAT in front of the peer, according to the peer.
 	NAT, PeerNAT catalogue.NAT
+	// Interruptions are those that came at regular intervals.
+	Interruptions Interruptions
 }
 
 // direct returns the address that the path leads to, empty if there is none or a relay is used.
@@ -156,8 +158,16 @@ type Own struct {
 	// their sender uses another interface (rp_filter).
 	Filtered   uint64
 	FilteredIn time.Duration
+	// FilteredBefore is the same of earlier times, the newest last.
+	FilteredBefore []Rate
 	// Found are problems that other components found, for example in their cluster.
 	Found []OwnProblem
+}
+
+// Rate is how often something happened between two times.
+type Rate struct {
+	Count    uint64
+	From, To time.Time
 }
 
 // Superseded is the peer that last said that it has heard a later start with our key, and when.

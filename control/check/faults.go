@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -64,6 +65,7 @@ type fault struct {
 //	all that it announces is private, of no network of ours        PST0403  probe
 //	no way in here, and none at the peer or none that ever answered PST0401 probe
 //	no address of it is known, and it has not dialled              PST0104  probe
+//	the path has been interrupted at regular intervals             PST0133  probe
 //	nothing at all, ever, or only initiations                      PST0101  probe, or handshake if something passes
 //	nothing any more, or only initiations, or probes are answered
 //	  and handshakes are not                                       PST0102  probe, or handshake if something passes
@@ -100,6 +102,7 @@ func faults() []fault {
 		{catalogue.PrivateAdvertised, StageProbe, api.Likely, evidence.private},
 		{catalogue.NoWayIn, StageProbe, api.Likely, evidence.shut},
 		{catalogue.PeerMustDial, StageProbe, api.Certain, evidence.noEndpoint},
+		{catalogue.PathInterrupted, StageProbe, api.Likely, evidence.interrupted},
 		{catalogue.PeerSilent, StageProbe, "", evidence.silent},
 		{catalogue.HandshakeStale, StageProbe, "", evidence.stale},
 		{catalogue.PathSlow, StagePing, api.Likely, evidence.slow},
@@ -407,16 +410,49 @@ func (e evidence) quiet(p *catalogue.Params) {
 
 // here adds what happened at this gateway and may explain a silence.
 func (e evidence) here(p *catalogue.Params) {
+	e.readdressed(p)
+	// The kernel's filter is for IPv4 alone.
+	if e.own != nil && e.own.Filtered >= dropsShown+e.own.filteredAnyway(e.lastHeard()) && !e.onlyIPv6() {
+		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
+	}
+}
+
+// readdressed adds a change of this gateway's addresses at about the time when the peer fell silent.
+func (e evidence) readdressed(p *catalogue.Params) {
 	if e.own == nil {
 		return
 	}
 	if m := e.own.Moved; !m.At.IsZero() && m.At.Sub(e.lastHeard()).Abs() < silentWith {
 		p.OwnWas, p.OwnNow, p.OwnSince = m.Was, m.Now, max(0, e.now.Sub(m.At))
 	}
-	// The kernel's filter is for IPv4 alone.
-	if e.own.Filtered >= dropsShown && !e.onlyIPv6() {
-		p.Filtered, p.FilteredIn = e.own.Filtered, e.own.FilteredIn
+}
+
+// filteredAnyway is how many packets the reverse path filter discards in the same time that are not a
+// peer's that has been silent since then: twice as many as in the busiest minute before. With two
+// interfaces in one network, it discards each broadcast that arrives at the second; then, without a
+// time before, everything may be those.
+func (o *Own) filteredAnyway(since time.Time) uint64 {
+	var most float64 // a second
+	known := false
+	for _, r := range o.FilteredBefore {
+		if took := r.To.Sub(r.From).Seconds(); took > 0 && !r.To.After(since) {
+			known, most = true, max(most, float64(r.Count)/took)
+		}
 	}
+	if !known && o.twiceInOneNetwork() {
+		return o.Filtered
+	}
+	return uint64(2 * most * o.FilteredIn.Seconds())
+}
+
+// twiceInOneNetwork reports whether this host has two addresses in one IPv4 network.
+func (o *Own) twiceInOneNetwork() bool {
+	seen := map[netip.Prefix]bool{}
+	return slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool {
+		was := seen[n.Masked()]
+		seen[n.Masked()] = true
+		return was && n.Addr().Is4() && !n.IsSingleIP()
+	})
 }
 
 // onlyIPv6 reports whether the peer has only IPv6 addresses, as far as known.
@@ -456,12 +492,12 @@ func (e evidence) rests(c catalogue.Code, p catalogue.Params) []string {
 	closed := e.own.wayIn() != wayOpen
 	rests := []string{verdict.Own(NameNetwork)}
 	switch c {
-	case catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.Unanswered,
+	case catalogue.PeerSilent, catalogue.HandshakeStale, catalogue.PathInterrupted, catalogue.NotHeardByPeer, catalogue.PingLost, catalogue.Unanswered,
 		catalogue.SendFails, catalogue.NoRoute, catalogue.SendProhibited, catalogue.NextHopSilent:
 		rests = append(rests, verdict.Own(NameSending))
 	}
 	switch {
-	case c == catalogue.HandshakeStale, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
+	case c == catalogue.HandshakeStale, c == catalogue.PathInterrupted, c == catalogue.NotHeardByPeer, c == catalogue.Unanswered, c == catalogue.StampInPast:
 		rests = append(rests, verdict.Own(NameKey))
 	case c == catalogue.ResolverSilent:
 		rests = append(rests, verdict.Own(NameResolver))

@@ -547,3 +547,28 @@ func TestWhatOurNetworkAnswersIsNotTold(t *testing.T) {
 		}
 	}
 }
+
+// A machine with two interfaces in one network discards broadcasts all the time. That explains no
+// silence; more than that from the time of the silence on does.
+func TestWhatIsFilteredAnywayExplainsNoSilence(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	twice := []netip.Prefix{netip.MustParsePrefix("192.168.9.2/24"), netip.MustParsePrefix("192.168.9.3/24")}
+	for name, c := range map[string]struct {
+		before   []Rate
+		networks []netip.Prefix
+		explains bool
+	}{
+		"nothing is known of before":                    {nil, nil, true},
+		"nothing is known of before, and two addresses": {nil, twice, false},
+		"two addresses, and none before":                {[]Rate{{0, ago(3 * time.Minute), ago(2 * time.Minute)}}, twice, true},
+		"as many before":                                {[]Rate{{30, ago(3 * time.Minute), ago(2 * time.Minute)}, {5, ago(2 * time.Minute), ago(time.Minute)}}, nil, false},
+		"fewer before, and as many since":               {[]Rate{{10, ago(3 * time.Minute), ago(2 * time.Minute)}, {40, ago(time.Minute), now}}, nil, true},
+	} {
+		f := Facts{Probed: ago(45 * time.Second), LastHandshake: ago(time.Hour), own: &Own{Networks: c.networks, Filtered: 45, FilteredIn: time.Minute, FilteredBefore: c.before}}
+		var p catalogue.Params
+		if evidenceOf(f, now, now).here(&p); (p.Filtered > 0) != c.explains {
+			t.Errorf("%s: it explains the silence: %v", name, p.Filtered > 0)
+		}
+	}
+}

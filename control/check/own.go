@@ -42,6 +42,7 @@ func (r *Runner) ownFacts() *Own {
 	o.Moved = r.own.moves.see(o.Shown, time.Now())
 	if older := r.own.resources.older; !older.at.IsZero() {
 		o.Filtered, o.FilteredIn = since(r.own.usage.filtered, older.filtered), r.own.usage.at.Sub(older.at)
+		o.FilteredBefore = r.own.resources.filtered
 	}
 	return &o
 }
@@ -200,8 +201,12 @@ func (r *Runner) ownFindings(known *Own, scheduled bool) []verdict.Finding {
 	out, _ = verdict.Correlate(now, nil, append(out, Tickets(o.TicketAlarmAt, o.TicketAlarmOf), Clock(skews)), nil)
 	r.own.mu.Lock()
 	defer r.own.mu.Unlock()
-	if scheduled && blamed == 0 {
+	switch {
+	case blamed > 0:
+	case scheduled:
 		r.own.recent.own(out[:tried], now)
+	default:
+		r.own.recent.lasts(out[:tried], now)
 	}
 	return append(r.own.recent.shown(out[:tried:tried], now), out[tried:]...)
 }

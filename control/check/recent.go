@@ -98,6 +98,16 @@ func (m *recent) counts(scheduled bool, now time.Time) bool {
 	return true
 }
 
+// lasts notes the failures of a round that does not count: it shows nothing new, but that what came and
+// went is there.
+func (m *recent) lasts(list []verdict.Finding, now time.Time) {
+	for _, f := range list {
+		if r := m.checks[f.Ref()]; r != nil && r.lapse != nil && !r.lapse.past(now) && outcomeOf(f) == fails && f.At.After(r.lapse.last.At) {
+			r.lapse.last.At = f.At
+		}
+	}
+}
+
 // peer counts a round about a peer, whose findings are correlated. started is when the peer's
 // gateway last started; zero if unknown.
 func (m *recent) peer(list []verdict.Finding, started, now time.Time) {

@@ -191,7 +191,7 @@ func TestFaultsThatComeAndGoAreFound(t *testing.T) {
 				}
 				d.set(false)
 				r.watch(t, c.check, "ok", recentFor+2*time.Minute)
-				if took := time.Since(failed); took < recentFor/2 { // rounds soon after another show failures, but count none
+				if took := time.Since(failed); took < recentFor-time.Minute { // what is shown is up to a round old
 					t.Errorf("it is forgotten %s after it was last shown to fail", took)
 				}
 				time.Sleep(time.Hour)
@@ -650,4 +650,39 @@ func TestWhatComesAndGoesEndsWithoutARound(t *testing.T) {
 			t.Errorf("it is forgotten %s after the last failure", took)
 		}
 	})
+}
+
+// A fault that only shows in rounds that do not count, soon after one that did, is not over.
+func TestAFailureThatDoesNotCountIsNoEnd(t *testing.T) {
+	now := time.Now()
+	var w watched
+	round := func(o api.Outcome, scheduled bool) []verdict.Finding {
+		list := []verdict.Finding{{Name: api.ServiceAuth, Target: api.ServiceAuth, Direction: api.DirectionOutbound, Outcome: o, At: now}}
+		w.put(Round{Findings: list}, now)
+		w.count(list, time.Time{}, scheduled, now)
+		return w.again(now).Findings
+	}
+	for _, o := range []api.Outcome{api.OK, api.Error, api.OK, api.Error} {
+		round(o, true)
+		now = now.Add(30 * time.Second)
+	}
+	checks := 0
+	for range 20 {
+		if f := round(api.OK, true)[0]; f.Code != catalogue.Intermittent || f.Params().LastFailure > time.Minute {
+			t.Fatalf("it is over while it fails: %s", recall(f))
+		}
+		now = now.Add(recentApart / 2)
+		round(api.Error, false)
+		now = now.Add(time.Minute - recentApart/2)
+		checks++
+	}
+	now = now.Add(time.Second)
+	f := round(api.OK, true)[0]
+	if p := f.Params(); p.Checks > checks+4 {
+		t.Errorf("rounds that do not count are counted: %s", recall(f))
+	}
+	now = now.Add(recentFor)
+	if f := round(api.OK, true)[0]; f.Code != "" {
+		t.Errorf("it is not over: %s", recall(f))
+	}
 }

@@ -55,7 +55,13 @@ type usage struct {
 // resources keeps two samples of the counters, a window apart.
 type resources struct {
 	older, newer usage
+	// filtered are how many packets were discarded by the reverse path filter, in each of the last
+	// windows, the newest last.
+	filtered []Rate
 }
+
+// filteredKept is how many windows are remembered.
+const filteredKept = 30
 
 // sample reads the counters. It keeps the older sample as long as the newer one is not a window
 // old.
@@ -69,6 +75,8 @@ func (s *resources) sample(root fs.FS, o Own, now time.Time) usage {
 	case s.newer.at.IsZero():
 		s.newer, s.older = u, u
 	case now.Sub(s.newer.at) >= window:
+		s.filtered = append(s.filtered, Rate{since(u.filtered, s.newer.filtered), s.newer.at, now})
+		s.filtered = s.filtered[max(0, len(s.filtered)-filteredKept):]
 		s.older, s.newer = s.newer, u
 	}
 	return u

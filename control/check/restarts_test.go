@@ -24,6 +24,10 @@ func TestStartsThatAreACrashLoop(t *testing.T) {
 		{"three starts within minutes", []time.Duration{time.Hour, 3 * m, 2 * m, 30 * s}, 3},
 		{"pauses that double", []time.Duration{time.Hour, 9 * m, 520 * s, 460 * s, 300 * s}, 4},
 		{"starts of a day", []time.Duration{20 * time.Hour, 12 * time.Hour, 3 * time.Hour, 30 * s}, 0},
+		{"two upgrades of two replicas", []time.Duration{time.Hour, 330 * s, 290 * s, 60 * s, 20 * s}, 0},
+		{"two upgrades of three replicas", []time.Duration{time.Hour, 8 * m, 450 * s, 410 * s, 100 * s, 60 * s, 20 * s}, 0},
+		{"three upgrades of two replicas", []time.Duration{time.Hour, 9 * m, 500 * s, 300 * s, 260 * s, 60 * s, 20 * s}, 6},
+		{"a crash loop with constant pauses", []time.Duration{time.Hour, 25 * s, 20 * s, 15 * s, 10 * s, 5 * s}, 5},
 		{"one that has run for long since", []time.Duration{time.Hour, 200 * s, 180 * s, 160 * s}, 0},
 	} {
 		now := time.Now()

@@ -210,6 +210,8 @@ func (r *Runner) quality(ctx context.Context, f Facts, reached verdict.Finding, 
 	}
 	if restarts, many := restartsOf(f); many {
 		out = append(out, restarts)
+	} else if x, regular := interruptionsOf(f); regular {
+		out = append(out, x)
 	}
 	return append(out, <-mtu...)
 }

@@ -146,6 +146,10 @@ func (r *Runner) probed(before Round, brief func() (Facts, bool)) bool {
 	if _, restarts := verdict.Find(before.Findings, NameRestarts); restarts {
 		return false
 	}
+	_, told := verdict.Find(before.Findings, NameInterruptions)
+	if told != f.interrupted(time.Now(), &catalogue.Params{}) {
+		return false
+	}
 	return f.relayed(time.Now()) == (apart || gateway.Code == catalogue.RelayInUse) &&
 		gateway.Code != catalogue.PathSlow && f.Path.RTT < slowTrip && gateway.Code != catalogue.ProbesDropped &&
 		(narrow && mtu.Params().Sent > 0 || narrow == (f.probedSizes().lost > 0))

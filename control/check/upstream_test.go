@@ -46,6 +46,8 @@ func TestOwnUpstreams(t *testing.T) {
 			"api.example.invalid:6443", "correct spec.services.apiServer.address"},
 		{"is not asked, as no file can be opened", func() Upstream { return apiServer("127.0.0.1:6443") }, dialFails(syscall.EMFILE, "127.0.0.1"), api.Error, catalogue.SocketsUsedUp, StageTCP,
 			"this machine could not open a connection to 127.0.0.1:6443: too many open files; the server there was not asked", "LimitNOFILE of its systemd unit"},
+		{"is not asked, as no file can be opened on the whole machine", func() Upstream { return apiServer("127.0.0.1:6443") }, dialFails(syscall.ENFILE, "127.0.0.1"), api.Error, catalogue.SocketsUsedUp, StageTCP,
+			"too many open files in system; the server there was not asked", "sysctl -w fs.file-max="},
 		{"is not asked, as no port is left", func() Upstream { return apiServer("127.0.0.1:6443") }, dialFails(syscall.EADDRNOTAVAIL, "127.0.0.1"), api.Error, catalogue.SocketsUsedUp, StageTCP,
 			"cannot assign requested address; the server there was not asked", "net.ipv4.ip_local_port_range"},
 		{"has an address of a family that this machine has not", func() Upstream { return apiServer("[::1]:6443") }, dialFails(syscall.EADDRNOTAVAIL, "::1"), api.Error, catalogue.UpstreamUnreachable, StageTCP,

@@ -110,6 +110,8 @@ func (w *watched) count(rooted []verdict.Finding, started time.Time, scheduled b
 	counts := w.recent.counts(scheduled, now)
 	if counts {
 		w.recent.peer(rooted, started, now)
+	} else {
+		w.recent.lasts(rooted, now)
 	}
 	return counts
 }

@@ -47,7 +47,7 @@ func (p *Finder) AddBrief(m *roster.Member, f *check.Facts) {
 	if !found || m.Stock || m.Pending {
 		return
 	}
-	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, RTT: s.RTT, MTU: s.MTU, LinkMTU: p.plane.MTU}
+	f.Path = check.PathFacts{Kind: api.PathNone, Since: s.Since, RTT: s.RTT, MTU: s.MTU, LinkMTU: p.plane.MTU, Interruptions: check.Interruptions(s.Interruptions)}
 	if s.Path.IsValid() {
 		f.Probed = s.Heard
 		f.Path.Kind, f.Path.Remote = s.Kind, s.Path.Remote.String()
@@ -71,7 +71,8 @@ func (p *Finder) wayFacts(m *roster.Member, w Way, f *check.Facts) {
 	f.Path = check.PathFacts{
 		Kind: api.PathNone, Since: w.Path.Since, RTT: w.Path.RTT, MTU: w.Path.MTU, LinkMTU: p.plane.MTU,
 		NAT: natFacts(p.Agent().Snapshot().NAT), Traffic: p.traffic(m), Unanswered: w.Path.Unanswered, Answered: w.Path.Answered,
-		Refused: p.superseded.by(m.Name),
+		Refused:       p.superseded.by(m.Name),
+		Interruptions: check.Interruptions(w.Path.Interruptions),
 	}
 	if selected {
 		f.Path.Kind, f.Path.Remote = w.Path.Kind, w.Shown(w.Path.Selected)

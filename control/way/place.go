@@ -19,15 +19,16 @@ type place struct {
 // placeOfCode has the codes whose stage does not determine the place.
 var placeOfCode = map[catalogue.Code]place{
 	// One side cannot tell which direction is blocked, or whether the peer is there at all.
-	catalogue.PeerSilent:     {Between, api.Unknown, api.Unknown},
-	catalogue.HandshakeStale: {Between, api.Unknown, api.Unknown},
-	catalogue.PeerMustDial:   {Between, api.Unknown, api.Unknown},
-	catalogue.NotHeardByPeer: {Between, api.Error, api.OK},
-	catalogue.PingLost:       probed,
-	catalogue.PacketsLost:    {at: Between},
-	catalogue.ProbesDropped:  {at: Between},
-	catalogue.PathSlow:       {at: Between},
-	catalogue.RateLimited:    {at: Between},
+	catalogue.PeerSilent:      {Between, api.Unknown, api.Unknown},
+	catalogue.HandshakeStale:  {Between, api.Unknown, api.Unknown},
+	catalogue.PathInterrupted: {Between, api.Unknown, api.Unknown},
+	catalogue.PeerMustDial:    {Between, api.Unknown, api.Unknown},
+	catalogue.NotHeardByPeer:  {Between, api.Error, api.OK},
+	catalogue.PingLost:        probed,
+	catalogue.PacketsLost:     {at: Between},
+	catalogue.ProbesDropped:   {at: Between},
+	catalogue.PathSlow:        {at: Between},
+	catalogue.RateLimited:     {at: Between},
 	// Packets do not leave this side, or are lost on the way.
 	catalogue.NoRoute:        {Here, api.Unknown, api.Unknown},
 	catalogue.LinkDown:       {Here, api.Unknown, api.Unknown},

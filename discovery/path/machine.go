@@ -56,6 +56,8 @@ type Machine struct {
 	punch   puncher
 	history history
 
+	interruptions interruptions
+
 	handshake bool
 	doubtful  bool         // a relayed path is in doubt
 	routing   Routing      // as last returned
@@ -132,6 +134,7 @@ func (m *Machine) Requested(now time.Time, from peer.Path, rebooted bool) {
 		m.handshake = true
 		if m.now.Sub(m.rebooted) > rebootNotes || m.rebooted.IsZero() {
 			m.rebooted = m.now
+			m.interruptions.restarted(m.now)
 			m.note(EventRestarted, "its boot id changed: a new handshake is made")
 		}
 		if m.sel != nil {
@@ -320,4 +323,5 @@ func (m *Machine) settle() {
 	m.thaw() // the choice and the coordination decide what may be tried
 	m.keepUp()
 	m.measure()
+	m.watch()
 }

@@ -27,7 +27,7 @@ func (m *Machine) Snapshot() Snapshot {
 // Selection returns the part of Snapshot about the path in use, and when the peer was heard. It
 // does not allocate.
 func (m *Machine) Selection() Snapshot {
-	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why, Trips: m.trips}
+	s := Snapshot{Kind: KindNone, Since: m.switched, Reason: m.why, Trips: m.trips, Interruptions: m.interruptions.regular}
 	for _, p := range m.pairs {
 		s.Proven = later(s.Proven, p.proven())
 		s.Heard = later(s.Heard, later(p.proven(), p.heard))

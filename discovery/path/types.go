@@ -199,6 +199,8 @@ type Snapshot struct {
 	Probing    bool           // the peer has answered a probe, so it supports them
 	Mapped     netip.AddrPort // our own address as the peer sees it on the selected path
 	Trips      Trips          // so far, on all selected paths
+	// Interruptions are those that come at regular intervals.
+	Interruptions Interruptions
 }
 
 // PairStatus is what is known about one pair.

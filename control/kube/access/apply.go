@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -165,7 +166,7 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 		return err
 	}
 	sum := sha256.Sum256(plain)
-	if k.have[o.id].sum == sum {
+	if k.have[o.id].sum == sum || k.reverts.Wait(k.target(kind, o), time.Now()) > 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -176,7 +177,7 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 		}
 	}
 	before := k.have[o.id].uid
-	now, err := k.patch(ctx, kind, o, before)
+	now, err := k.patch(ctx, kind, o, before, string(sum[:]))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		delete(k.have, o.id) // replaced or deleted: the next pass looks
 	}

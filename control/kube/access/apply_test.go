@@ -2,9 +2,12 @@ package access
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,4 +107,54 @@ func TestWhatAFailedWebhookRefusedIsTriedAgainSoon(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// Somebody who changes a peer's Service back after each survey is reported, and one who only adds
+// something to it is not.
+func TestWhoChangesServicesBackIsReported(t *testing.T) {
+	for name, c := range map[string]struct{ repairs, reported bool }{"changes it back": {true, true}, "adds to it": {false, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var version atomic.Int64
+			k := keeperOf(&gateway{peers: []api.PeerStatus{offering("cloud")}, ports: map[string]uint16{"registry": 5000, "apiServer": 6443}})
+			meta := func(name string) string {
+				labels, _ := json.Marshal(k.labels("cloud"))
+				return fmt.Sprintf(`{"metadata": {"name": %q, "uid": "1", "resourceVersion": "%d", "labels": %s,
+					"managedFields": [{"manager": "postern", "time": "2026-03-01T12:00:00Z"}, {"manager": "helm", "time": "2026-03-01T12:00:01Z"}]}}`, name, version.Load(), labels)
+			}
+			client := fakeclient.New(func(r *http.Request) (int, string) {
+				switch {
+				case r.Method == http.MethodPatch && c.repairs && strings.Contains(r.URL.Path, "/services/"):
+					version.Add(1)
+				case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/services"):
+					if r.URL.Query().Get("fieldSelector") == "" {
+						version.Add(1) // by somebody else, since the last survey
+					}
+					return http.StatusOK, `{"metadata": {}, "items": [` + meta(serviceName("cloud")) + `]}`
+				}
+				return http.StatusOK, meta(path.Base(r.URL.Path))
+			})
+			told := make(chan []check.OwnProblem, 8)
+			k.o.OnProblems = func(list []check.OwnProblem) { told <- list }
+			k.log, k.wake, k.every, k.grace = slog.New(slog.DiscardHandler), make(chan struct{}, 1), surveyEvery, startGrace
+			for _, name := range []string{kindService, kindSecret, kindPolicy} {
+				k.kinds = append(k.kinds, &kind{name: name, resource: map[bool]string{true: "services", false: "others"}[name == kindService], version: "v1", client: client})
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); k.Run(ctx) }()
+			var last []check.OwnProblem
+			for end := time.After(5 * time.Minute); end != nil; {
+				select {
+				case last = <-told:
+				case <-end:
+					end = nil
+				}
+			}
+			if reported := len(last) == 1 && last[0].Code == catalogue.ObjectReverted && last[0].Params.Manager == "helm"; reported != c.reported {
+				t.Errorf("%s: the problems are %+v", name, last)
+			}
+			cancel()
+			<-done
+		})
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
 // clients use no typed API: bodies are built here, and only the metadata of answers is read.
@@ -30,13 +31,6 @@ func newClients(c *kube.Cluster) (clients, error) {
 	return clients{core, networking}, nil
 }
 
-// Accept headers that make the API server return only metadata (Kubernetes API concepts,
-// "Metadata-only fetches").
-const (
-	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	metadataOne  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-)
-
 // pageSize bounds a list's pages.
 const pageSize = 500
 
@@ -45,7 +39,7 @@ func listMetadata(ctx context.Context, c rest.Interface, resource, namespace str
 	var out []metav1.PartialObjectMetadata
 	o.Limit = pageSize
 	for {
-		raw, err := bodyOf(c.Get().Namespace(namespace).Resource(resource).SetHeader("Accept", metadataList).
+		raw, err := bodyOf(c.Get().Namespace(namespace).Resource(resource).SetHeader("Accept", objects.MetadataList).
 			VersionedParams(&o, metav1.ParameterCodec).Do(ctx))
 		if err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/kube"
+	"github.com/postern-dev/postern/control/kube/objects"
 	"github.com/postern-dev/postern/tunnel/wake"
 )
 
@@ -84,6 +85,7 @@ type Keeper struct {
 	have     map[id]held
 	refused  map[id]check.OwnProblem // see waits
 	problems []check.OwnProblem
+	reverts  objects.Reverts
 	surveyed time.Time
 	begun    time.Time
 }
@@ -190,5 +192,5 @@ func (k *Keeper) found() []check.OwnProblem {
 	for _, i := range sorted(k.refused) {
 		out = append(out, k.refused[i])
 	}
-	return out
+	return append(out, k.reverts.Problems(time.Now())...)
 }

@@ -9,18 +9,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/postern-dev/postern/control/kube/objects"
 )
 
-// patch applies an object. With the UID of an existing one, it is a conflict if that was replaced
-// or deleted.
-func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid string) (metav1.PartialObjectMetadata, error) {
+func (k *Keeper) target(kind *kind, o object) objects.Target {
+	return objects.Target{Kind: kind.name, Resource: kind.resource, Namespace: k.o.Namespace, Name: o.name}
+}
+
+// patch applies an object whose content has the checksum. With the UID of an existing one, it is a
+// conflict if that was replaced or deleted.
+func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid, sum string) (metav1.PartialObjectMetadata, error) {
 	body, err := json.Marshal(k.body(kind.version, o, uid))
 	if err != nil {
 		return metav1.PartialObjectMetadata{}, err
 	}
 	force := true
-	return metadataOf(ctx, kind.client.Patch(types.ApplyYAMLPatchType).Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name).
-		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body))
+	r := kind.client.Patch(types.ApplyYAMLPatchType).Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body)
+	var now metav1.PartialObjectMetadata
+	err = k.reverts.Write(ctx, kind.client, k.target(kind, o), k.have[o.id].rv, sum, func(ctx context.Context) (_ string, err error) {
+		now, err = metadataOf(ctx, r)
+		return now.ResourceVersion, err
+	})
+	return now, err
 }
 
 // look checks for an existing object before one is created. Someone else could create one in
@@ -66,7 +78,7 @@ func (k *Keeper) remove(ctx context.Context, i id) error {
 // metadataOf sends a request about one object, and returns only its metadata.
 func metadataOf(ctx context.Context, r *rest.Request) (metav1.PartialObjectMetadata, error) {
 	var out metav1.PartialObjectMetadata
-	raw, err := bodyOf(r.SetHeader("Accept", metadataOne).Do(ctx))
+	raw, err := bodyOf(r.SetHeader("Accept", objects.MetadataOne).Do(ctx))
 	if err != nil {
 		return out, err
 	}

@@ -158,6 +158,7 @@ func (c *Controller[T]) NoteWrite(err error) {
 // report reports problems with the cluster to the gateway's own checks and to the log, when they
 // change.
 func (c *Controller[T]) report() {
+	c.SetProblems(c.o.Source+"-reverts", c.Objects.Reverts.Problems(time.Now()))
 	all, fresh, changed := c.Problems.Changed()
 	if !changed {
 		return
@@ -174,7 +175,8 @@ func (c *Controller[T]) report() {
 // source's last ones. These checks are not about a peer.
 func (c *Controller[T]) SetProblems(source string, list []check.OwnProblem) {
 	same := slices.EqualFunc(list, c.reported[source], func(a, b check.OwnProblem) bool {
-		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail
+		return a.Code == b.Code && a.Params.Peer == b.Params.Peer && a.Params.Field == b.Params.Field && a.Params.Detail == b.Params.Detail &&
+			a.Params.Manager == b.Params.Manager && a.Params.Reverts == b.Params.Reverts && slices.Equal(a.Params.Names, b.Params.Names)
 	})
 	if !same {
 		c.reported[source] = list

@@ -374,6 +374,14 @@ func TestTheChartsRightsWillDo(t *testing.T) {
 		})
 	}
 	s.problem("")
+	// Somebody changes it back each time.
+	for range 3 {
+		s.kubectl("", "patch", "serviceimport", "-n", "shop", "web", "--type=merge", "--field-manager=argocd-controller", "-p", `{"spec":{"ports":[{"port":81,"protocol":"TCP"}]}}`)
+		wait(s, imports, "it is put right", func(x v1beta1.ServiceImport) bool { return len(x.Spec.Ports) == 1 && x.Spec.Ports[0].Port == 80 })
+	}
+	if p := s.problem(catalogue.ObjectReverted); p.Params.Manager != "argocd-controller" || p.Params.Object != "ServiceImport web" || p.Params.Namespace != "shop" {
+		t.Errorf("somebody changes it back: %+v", p.Params)
+	}
 }
 
 // An older cluster only has v1alpha1, which has fewer fields.

@@ -57,12 +57,19 @@ type writer struct {
 	mu      sync.Mutex
 	refused map[id]refusal     // what is not tried again for a while
 	applied map[target]applied // what is not as wanted after it was applied, or not seen to be yet
+
+	reverts objects.Reverts
 }
 
 // target is an object, or its status.
 type target struct {
 	id
 	subresource string
+}
+
+// written is how the target is known to [objects.Reverts].
+func (t target) written() objects.Target {
+	return objects.Target{Kind: t.kind.name, Resource: t.kind.resource, Namespace: t.namespace, Name: t.name, Subresource: t.subresource}
 }
 
 // applied is what was last applied, and to which version of the object. It is not applied to the
@@ -212,13 +219,14 @@ func (w *writer) waits(i id) bool {
 	return time.Now().Before(w.refused[i].next)
 }
 
-// again returns how long until the next retry of a refused object, at most refusedAgain. Those that
+// again returns how long until the next retry of a refused object, or the next write of one that
+// somebody keeps changing back, at most refusedAgain. Those that
 // were due at a time have been tried; the mirrors report when a name is free again or the object
 // has changed.
 func (w *writer) again(tried time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := refusedAgain
+	out := w.reverts.Next(refusedAgain, time.Now())
 	for _, r := range w.refused {
 		if r.next.After(tried) && r.problem.Code != catalogue.NameTaken {
 			out = min(out, max(time.Until(r.next), gather))
@@ -237,7 +245,7 @@ func (w *writer) forget(over func(id, refusal) bool) {
 func (w *writer) problems() []check.OwnProblem {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []check.OwnProblem
+	out := w.reverts.Problems(time.Now())
 	for _, i := range slices.SortedFunc(maps.Keys(w.refused), compareID) {
 		if r := w.refused[i]; !time.Now().Before(r.tell) {
 			out = append(out, r.problem)
@@ -246,7 +254,8 @@ func (w *writer) problems() []check.OwnProblem {
 	return out
 }
 
-// apply returns the step that reconciles an object; nil if it is as wanted.
+// apply returns the step that reconciles an object; nil if it is as wanted, or somebody keeps
+// changing it back and it is not time yet.
 func (w *writer) apply(o object, have mirror.Object) step {
 	if have != nil && have.GetDeletionTimestamp() != nil {
 		return nil
@@ -256,7 +265,7 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	}
 	if o.body != nil {
 		sum := stamp(o.body)
-		if have == nil || !contains(o.body, have) && !w.was(target{o.id, ""}, have, sum) {
+		if (have == nil || !contains(o.body, have) && !w.was(target{o.id, ""}, have, sum)) && w.mayWrite(target{o.id, ""}) {
 			return func(ctx context.Context) error {
 				err := w.patch(ctx, target{o.id, ""}, have, bodyOf(o.body), sum)
 				if err == nil && have == nil && o.status != nil { // It has none yet.
@@ -268,12 +277,15 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	}
 	if o.status != nil && have != nil {
 		// A status has no checksum of what was last applied, so everything in it must be wanted.
-		if is := statusOf(have); (!contains(o.status, is) || !contains(is, o.status)) && !w.was(target{o.id, "status"}, have, checksum(o.status)) {
+		if is := statusOf(have); (!contains(o.status, is) || !contains(is, o.status)) && !w.was(target{o.id, "status"}, have, checksum(o.status)) && w.mayWrite(target{o.id, "status"}) {
 			return status
 		}
 	}
 	return nil
 }
+
+// mayWrite reports whether a target may be written now.
+func (w *writer) mayWrite(t target) bool { return w.reverts.Wait(t.written(), time.Now()) == 0 }
 
 // was reports whether this was applied to this version of the object.
 func (w *writer) was(t target, have mirror.Object, sum string) bool {
@@ -386,14 +398,15 @@ func fieldsOf(t reflect.Type) []field {
 }
 
 // patch applies a body to the object that was seen, or creates it if none was.
-func (w *writer) patch(ctx context.Context, t target, have metav1.Object, body map[string]any, sum string) error {
-	client, version := w.clients.of(t.kind)
+func (w *writer) patch(ctx context.Context, t target, have mirror.Object, body map[string]any, sum string) error {
+	client, api := w.clients.of(t.kind)
 	out, meta := maps.Clone(body), maps.Clone(body["metadata"].(map[string]any))
 	meta["name"], meta["namespace"] = t.name, t.namespace
+	seen := ""
 	if have != nil {
-		meta["uid"] = string(have.GetUID())
+		seen, meta["uid"] = have.GetResourceVersion(), string(have.GetUID())
 	}
-	out["apiVersion"], out["kind"], out["metadata"] = version, t.kind.name, meta
+	out["apiVersion"], out["kind"], out["metadata"] = api, t.kind.name, meta
 	raw, err := json.Marshal(out)
 	if err != nil {
 		return err
@@ -403,10 +416,16 @@ func (w *writer) patch(ctx context.Context, t target, have metav1.Object, body m
 	if t.subresource != "" {
 		r = r.SubResource(t.subresource)
 	}
-	err = r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).Body(raw).Do(ctx).Error()
+	r = r.VersionedParams(&metav1.PatchOptions{FieldManager: objects.FieldManager, Force: &force}, metav1.ParameterCodec).
+		SetHeader("Accept", objects.MetadataOne).Body(raw)
+	content := sum
+	if t.subresource != "" {
+		content = objects.StatusSum(have, body["status"])
+	}
+	err = w.reverts.Write(ctx, client, t.written(), seen, content, func(ctx context.Context) (string, error) { return objects.Version(r.Do(ctx)) })
 	if err == nil && have != nil {
 		w.mu.Lock()
-		w.applied[t] = applied{have.GetResourceVersion(), sum, time.Now()}
+		w.applied[t] = applied{seen, sum, time.Now()}
 		w.mu.Unlock()
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/kube/mirror"
 	"github.com/postern-dev/postern/testenv/fakeclient"
 )
@@ -118,4 +120,58 @@ func TestWhatChangesNothingIsAppliedOnce(t *testing.T) {
 		turn("the status, too", wanted(corev1.IPv6Protocol), "PATCH status")
 		turn("that is all again", wanted(corev1.IPv6Protocol))
 	})
+}
+
+// An object that somebody changes back, or deletes, each time is not written for ever.
+func TestWhatSomebodyKeepsChangingBackIsNotWrittenForEver(t *testing.T) {
+	by := Options{Release: "postern"}
+	web := id{importKind, "shop", "web"}
+	for name, change := range map[string]func(version string) mirror.Object{
+		"argocd-controller": func(version string) mirror.Object {
+			return &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", ResourceVersion: version, Labels: by.labels()}}
+		},
+		"": func(string) mirror.Object { return nil },
+	} {
+		t.Run("by "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				version, writes := 0, 0
+				next := func() string { version++; return strconv.Itoa(version) }
+				w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
+					mcs: fakeclient.New(func(r *http.Request) (int, string) {
+						if r.Method == http.MethodGet {
+							return http.StatusOK, `{"items": [{"metadata": {"managedFields": [{"manager": "postern", "time": "2026-03-01T12:00:00Z"}, {"manager": "argocd-controller", "time": "2026-03-01T12:00:01Z"}]}}]}`
+						}
+						writes++
+						return http.StatusOK, `{"metadata": {"resourceVersion": "` + next() + `"}}`
+					})}}
+				for range 36_000 { // an hour, ten times a second
+					there := map[id]mirror.Object{}
+					if x := change(next()); x != nil {
+						there[web] = x
+					}
+					steps, _, _ := w.plan(func(yield func(object) bool) {
+						yield(object{id: web, body: &v1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: v1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}}}})
+					}, there, by, func(mirror.Object) bool { return false })
+					if w.run(t.Context(), steps) {
+						t.Fatal("a write has failed")
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if again := w.again(time.Now()); again > refusedAgain || again <= 0 {
+					t.Errorf("the next look is %v later", again)
+				}
+				for tries := 0; w.reverts.Wait(target{web, ""}.written(), time.Now()) > 0; tries++ {
+					if time.Sleep(w.again(time.Now())); tries > int(5*time.Minute/refusedAgain) {
+						t.Fatal("nobody looks when it is time to write it")
+					}
+				}
+				if writes < 4 || writes > 25 {
+					t.Errorf("%d writes in an hour", writes)
+				}
+				if list := w.problems(); len(list) != 1 || list[0].Code != catalogue.ObjectReverted || list[0].Params.Manager != name || list[0].Params.Object != "ServiceImport web" {
+					t.Errorf("the problems are %+v", list)
+				}
+			})
+		})
+	}
 }

@@ -5,7 +5,8 @@
 // A write concerns exactly the object that was seen, by its UID, and no later one with its name.
 // Status is applied by server-side apply of the status subresource, with the field manager
 // postern: other managers' fields are not touched, and there are no conflicts. Every request has
-// a timeout, since nothing should wait for an API server that hangs.
+// a timeout, since nothing should wait for an API server that hangs. What somebody keeps changing
+// back is written less and less often ([Reverts]).
 package objects
 
 import (
@@ -41,6 +42,8 @@ type Object interface {
 
 // Writer writes the objects of one kind in one namespace.
 type Writer struct {
+	// Reverts are the statuses that somebody keeps changing back.
+	Reverts                   Reverts
 	client                    rest.Interface
 	namespace, resource, kind string
 }
@@ -61,6 +64,15 @@ func (w *Writer) Reference(o Object) corev1.ObjectReference {
 	}
 }
 
+// Wait returns how long to wait before the next write of an object's status, because somebody keeps
+// changing it back; 0 means not at all.
+func (w *Writer) Wait(o Object, now time.Time) time.Duration { return w.Reverts.Wait(w.status(o), now) }
+
+// status returns the target of the writes of an object's status.
+func (w *Writer) status(o Object) Target {
+	return Target{Kind: w.kind, Resource: w.resource, Namespace: w.namespace, Name: o.GetName(), Subresource: "status"}
+}
+
 // ApplyStatus applies an object's status.
 func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 	body, err := json.Marshal(map[string]any{
@@ -73,8 +85,11 @@ func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	force := true
-	return w.client.Patch(types.ApplyPatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).SubResource("status").
-		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).Body(body).Do(ctx).Error()
+	r := w.client.Patch(types.ApplyPatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).SubResource("status").
+		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).SetHeader("Accept", MetadataOne).Body(body)
+	return w.Reverts.Write(ctx, w.client, w.status(o), o.GetResourceVersion(), StatusSum(o, status), func(ctx context.Context) (string, error) {
+		return Version(r.Do(ctx))
+	})
 }
 
 // Since returns a condition as it should be now, with the time of its last status change. The

@@ -250,6 +250,10 @@ func (c *Controller) show(ctx context.Context, status api.Status) time.Duration 
 			next = min(next, c.Pause.Until.Sub(now))
 			continue
 		}
+		if wait := c.Objects.Wait(o, now); wait > 0 {
+			next = min(next, wait)
+			continue
+		}
 		c.writes.wrote(o.UID, want, now)
 		if err := c.Objects.ApplyStatus(ctx, o, want); err != nil && !objects.Vanished(err) {
 			c.writes.failed(o.UID, before)

@@ -124,7 +124,7 @@ func (p *pace) keep(uids map[types.UID]bool) {
 func urgent(a, b v1alpha1.PeerStatus) bool {
 	if a.ObservedGeneration != b.ObservedGeneration || a.State != b.State || a.Auth != b.Auth || a.APIServer != b.APIServer ||
 		a.Code != b.Code || a.User != b.User || a.Address != b.Address || pathOf(a) != pathOf(b) || (a.RTT == "") != (b.RTT == "") ||
-		(a.Identity == nil) != (b.Identity == nil) || len(a.Conditions) != len(b.Conditions) {
+		(a.Identity == nil) != (b.Identity == nil) || stays(a, b) {
 		return true
 	}
 	return slices.ContainsFunc(b.Conditions, func(y metav1.Condition) bool {
@@ -132,6 +132,16 @@ func urgent(a, b v1alpha1.PeerStatus) bool {
 		return x == nil || differs(*x, y)
 	})
 }
+
+// stays reports whether a has a condition of the gateway that b does not have. Others' are left alone.
+func stays(a, b v1alpha1.PeerStatus) bool {
+	return slices.ContainsFunc(a.Conditions, func(x metav1.Condition) bool {
+		return slices.Contains(conditions, x.Type) && meta.FindStatusCondition(b.Conditions, x.Type) == nil
+	})
+}
+
+// conditions are the types of the conditions that the gateway writes.
+var conditions = []string{v1alpha1.Accepted, v1alpha1.Stalled, v1alpha1.Ready, v1alpha1.TunnelReady, v1alpha1.AuthReachable, v1alpha1.APIServerReachable, v1alpha1.IdentityIssued}
 
 func differs(x, y metav1.Condition) bool {
 	return x.Status != y.Status || x.Reason != y.Reason || x.ObservedGeneration != y.ObservedGeneration

@@ -107,17 +107,17 @@ func TestConditionsCountByTypeAndMessagesCanWait(t *testing.T) {
 	x := func(kind, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
 	}
-	was := v1alpha1.PeerStatus{Conditions: []metav1.Condition{x("A", "Ready", "1"), x("B", "Ready", "2")}}
+	was := v1alpha1.PeerStatus{Conditions: []metav1.Condition{x(v1alpha1.Ready, "Ready", "1"), x(v1alpha1.Stalled, "Ready", "2")}}
 	for name, c := range map[string]struct {
 		is           []metav1.Condition
 		urgent, calm bool
 	}{
-		"the same":        {[]metav1.Condition{x("A", "Ready", "1"), x("B", "Ready", "2")}, false, false},
-		"another order":   {[]metav1.Condition{x("B", "Ready", "2"), x("A", "Ready", "1")}, false, false},
-		"other words":     {[]metav1.Condition{x("A", "Ready", "9"), x("B", "Ready", "2")}, false, true},
-		"another reason":  {[]metav1.Condition{x("B", "Ready", "2"), x("A", "Slow", "1")}, true, false},
-		"one less":        {[]metav1.Condition{x("B", "Ready", "2")}, true, false},
-		"another of them": {[]metav1.Condition{x("A", "Ready", "1"), x("C", "Ready", "2")}, true, false},
+		"the same":        {[]metav1.Condition{x(v1alpha1.Ready, "Ready", "1"), x(v1alpha1.Stalled, "Ready", "2")}, false, false},
+		"another order":   {[]metav1.Condition{x(v1alpha1.Stalled, "Ready", "2"), x(v1alpha1.Ready, "Ready", "1")}, false, false},
+		"other words":     {[]metav1.Condition{x(v1alpha1.Ready, "Ready", "9"), x(v1alpha1.Stalled, "Ready", "2")}, false, true},
+		"another reason":  {[]metav1.Condition{x(v1alpha1.Stalled, "Ready", "2"), x(v1alpha1.Ready, "Slow", "1")}, true, false},
+		"one less":        {[]metav1.Condition{x(v1alpha1.Stalled, "Ready", "2")}, true, false},
+		"another of them": {[]metav1.Condition{x(v1alpha1.Ready, "Ready", "1"), x(v1alpha1.TunnelReady, "Ready", "2")}, true, false},
 	} {
 		is := v1alpha1.PeerStatus{Conditions: c.is}
 		if got := urgent(was, is); got != c.urgent {
@@ -177,5 +177,18 @@ func TestAHundredPeersCostAThirdOfARequestASecond(t *testing.T) {
 	t.Logf("%.2f status writes a second", rate)
 	if limit := 1/calmGap.Seconds() + 0.01; rate > limit || rate < 0.1 {
 		t.Errorf("%.2f writes a second, want at most %.2f", rate, limit)
+	}
+}
+
+// Another controller's condition is no reason to write, and one of the gateway that is over is.
+func TestOthersConditionsAreLeftAlone(t *testing.T) {
+	want := v1alpha1.PeerStatus{Conditions: []metav1.Condition{{Type: v1alpha1.Ready, Status: metav1.ConditionTrue}}}
+	for kind, write := range map[string]bool{"example.net/Reviewed": false, v1alpha1.Stalled: true} {
+		p, now, is := steadyPace(), noon, want
+		p.offer("a", &v1alpha1.PeerStatus{}, want, now)
+		is.Conditions = append([]metav1.Condition{{Type: kind, Status: metav1.ConditionTrue}}, want.Conditions...)
+		if got, _ := p.due("a", is, want, now.Add(trustWritten)); got != write {
+			t.Errorf("with the condition %s it is written: %v", kind, got)
+		}
 	}
 }

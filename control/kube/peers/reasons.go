@@ -22,7 +22,7 @@ func reasons() map[catalogue.Code]string {
 		catalogue.NameUnknown: "NameUnknown", catalogue.NameMoved: "NameMoved", catalogue.PresharedKeyDiffers: "PresharedKeyDiffers",
 		catalogue.WrongPeerKey: "WrongPeerKey", catalogue.StampInPast: "StampInPast", catalogue.PacketsLost: "PacketsLost",
 		catalogue.DuplicateKey: "DuplicateKey", catalogue.ClockSkew: "ClockSkew", catalogue.RateLimited: "RateLimited", catalogue.RemovedByPeer: "RemovedByPeer",
-		catalogue.PathSlow: "PathSlow", catalogue.Intermittent: "Intermittent", catalogue.ProbesDropped: "ProbesDropped", catalogue.UnknownKey: "UnknownKey", catalogue.SendFails: "SendFails", catalogue.EndpointOfAnother: "EndpointOfAnother", catalogue.PeerRestarts: "PeerRestarts", catalogue.SocketsUsedUp: "SocketsUsedUp",
+		catalogue.PathSlow: "PathSlow", catalogue.Intermittent: "Intermittent", catalogue.ProbesDropped: "ProbesDropped", catalogue.UnknownKey: "UnknownKey", catalogue.SendFails: "SendFails", catalogue.EndpointOfAnother: "EndpointOfAnother", catalogue.PeerRestarts: "PeerRestarts", catalogue.PathInterrupted: "PathInterrupted", catalogue.SocketsUsedUp: "SocketsUsedUp",
 		catalogue.NoRoute: "NoRoute", catalogue.SendProhibited: "SendProhibited", catalogue.RouterRefuses: "RouterRefuses",
 		catalogue.NextHopSilent: "NextHopSilent", catalogue.Unanswered: "Unanswered",
 		catalogue.LinkDown: "LinkDown", catalogue.NothingAnswers: "NothingAnswers", catalogue.ResolverSilent: "ResolverSilent",

@@ -99,7 +99,9 @@ type Backend struct {
 	seen   map[string]*corev1.Secret // by name, as last seen; without missing ones
 	unsure map[string]bool           // by name, whether a write since the last one that was kept may have arrived
 	made   map[string]time.Time      // by name, when a deleted or changed one was restored
-	fenced bool
+	// manager is the field manager that changed one last; empty if none did.
+	manager string
+	fenced  bool
 }
 
 var (
@@ -343,9 +345,9 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 	if old != nil { // discard what someone else has changed in the data
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
 		if lacks && !b.unsure[name] { // otherwise it may be this gateway's own write
-			b.made[name] = time.Now()
+			b.made[name], b.manager = time.Now(), answers.ChangedBy(have.ManagedFields, "")
 			b.logger.Warn("wrote over a Secret of the gateway's state that somebody changed; only commands of postern change the state",
-				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name))
+				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name), slog.String("fieldManager", b.manager))
 		}
 		have.Data = maps.Clone(old.Data)
 	}

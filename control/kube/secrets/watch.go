@@ -74,9 +74,10 @@ func (b *Backend) problems(ctx context.Context, now time.Time) []check.OwnProble
 	defer b.unlock()
 	maps.DeleteFunc(b.made, func(_ string, at time.Time) bool { return now.Sub(at) >= reportedFor })
 	if len(b.made) == 0 {
+		b.manager = ""
 		return nil
 	}
 	p := check.OwnProblem{Name: checkName, Code: catalogue.StateDeleted, Since: slices.MinFunc(slices.Collect(maps.Values(b.made)), time.Time.Compare)}
-	p.Params.Names, p.Params.Namespace = slices.Sorted(maps.Keys(b.made)), b.namespace
+	p.Params.Names, p.Params.Namespace, p.Params.Manager = slices.Sorted(maps.Keys(b.made)), b.namespace, b.manager
 	return []check.OwnProblem{p}
 }

@@ -113,13 +113,14 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 		v.edit("postern-state-key", func(x *corev1.Secret) {
 			x.Data["private.key"] = []byte("x")
 			x.Labels["team"] = "net"
+			x.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", Time: &metav1.Time{Time: time.Now()}}}
 		})
 		time.Sleep(watchEvery)
 		list := told()
 		v.mu.Lock()
 		team := v.objects["postern-state-key"].Labels["team"]
 		v.mu.Unlock()
-		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 1 || list[0].Code != catalogue.StateDeleted || list[0].Params.Names[0] != "postern-state-key" {
+		if v.file("postern-state-key", "private.key") != "k" || team != "net" || len(list) != 1 || list[0].Code != catalogue.StateDeleted || list[0].Params.Names[0] != "postern-state-key" || list[0].Params.Manager != "kubectl-edit" {
 			t.Errorf("got key %q, label %q, problems %+v", v.file("postern-state-key", "private.key"), team, list)
 		}
 		writes := v.writes()
