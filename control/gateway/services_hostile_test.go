@@ -570,3 +570,30 @@ func TestNoBackendIsTheGatewayItself(t *testing.T) {
 		t.Errorf("%d backends are ready", *ready)
 	}
 }
+
+// The same if the gateway gets the address after the export.
+func TestNoBackendBecomesTheGatewayItself(t *testing.T) {
+	var mu sync.Mutex
+	var own []netip.Addr
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		clusters(site, o)
+		o.OwnAddrs = func() ([]netip.Addr, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return own, nil
+		}
+	})
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	list := []mcs.Export{export("shop", "web", true, w.newPod("web"))}
+	ready := func(n int) {
+		t.Helper()
+		w.Cloud.Gateway.Services().SetExports(list)
+		w.service(w.Cloud, "shop/web", func(s api.ClusterService) bool { return s.ReadyBackends != nil && *s.ReadyBackends == n })
+	}
+	ready(1)
+	mu.Lock()
+	own = []netip.Addr{netip.MustParseAddr(hostAddress(t))}
+	mu.Unlock()
+	ready(0)
+}

@@ -44,6 +44,14 @@ type invalid struct {
 
 // exportsOf returns the exports of the existing objects, by name. own is the gateway's IP family.
 func exportsOf(s seen, own discoveryv1.AddressType) []export {
+	addresses := map[netip.Addr]bool{} // of Services, which no pod has
+	for _, x := range s.services {
+		for _, text := range x.Spec.ClusterIPs {
+			if a, err := netip.ParseAddr(text); err == nil { // not None
+				addresses[a] = true
+			}
+		}
+	}
 	var out []export
 	for _, x := range s.exports {
 		e := export{object: x}
@@ -54,7 +62,7 @@ func exportsOf(s seen, own discoveryv1.AddressType) []export {
 				Spec: specOf(x, service),
 			}
 			e.export.Proxied, e.invalid = proxied(x, e.export.Spec.Ports)
-			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type, own)
+			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type, own, addresses)
 		}
 		out = append(out, e)
 	}
@@ -125,12 +133,13 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 // backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
 // slices, with different ports in each. Pods of a dual-stack Service have slices of both IP families:
 // they count once, with their address of the gateway's own family. Endpoints that were written by hand
-// and are not pods are not exported: they may be any address that the gateway can reach.
+// and are not pods are not exported: they may be any address that the gateway can reach. Nor are those at
+// the address of a Service, which may lead to the gateway, and so to a service of another cluster.
 //
 // Those that are ready count as ready. If none is, so do those that are terminating and still
 // serve, except for Headless, as in kube-proxy and DNS. Kubernetes says of publishNotReadyAddresses
 // that all are ready, even when they are terminating.
-func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own discoveryv1.AddressType) []services.Backend {
+func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own discoveryv1.AddressType, notPods map[netip.Addr]bool) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
 	var leaving []netip.Addr
 	hasOwn := slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == own && len(s.Endpoints) > 0 })
@@ -149,7 +158,7 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own disco
 				continue
 			}
 			addr, err := netip.ParseAddr(e.Addresses[0]) // the others are the same, and are not used by Kubernetes either
-			if err != nil {
+			if err != nil || notPods[addr.Unmap()] {
 				continue
 			}
 			b, known := found[addr]

@@ -348,7 +348,7 @@ func TestBackendsOfAService(t *testing.T) {
 	} {
 		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
 		var got []string
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind, discoveryv1.AddressTypeIPv4) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind, discoveryv1.AddressTypeIPv4, nil) {
 			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
 		if got := strings.Join(got, ", "); got != c.want {
@@ -379,9 +379,30 @@ func TestAPodOfADualStackServiceIsOneBackend(t *testing.T) {
 		"only the other":      {[]*discoveryv1.EndpointSlice{six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 		"an empty own and it": {[]*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4), six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 	} {
-		if got := backendsOf(c.slices, services.Headless, c.own); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
+		if got := backendsOf(c.slices, services.Headless, c.own, nil); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
 			t.Errorf("%s: got %+v, want %s", what, got, c.want)
 		}
+	}
+}
+
+// Whoever may write EndpointSlices must not have a peer led to a Service: a derived one leads to the
+// gateway, and so to another peer.
+func TestNoBackendIsAService(t *testing.T) {
+	number := int32(8080)
+	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	x := &v1beta1.ServiceExport{ObjectMeta: object("web")}
+	of := &discoveryv1.EndpointSlice{ObjectMeta: object("web-1"), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &number}}}
+	for _, a := range []string{"10.244.0.5", "10.96.0.7", "10.96.0.8", "::ffff:10.96.0.8"} {
+		of.Endpoints = append(of.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, TargetRef: aPod})
+	}
+	have := seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{keyOf(x): {of}}}
+	for name, addresses := range map[string][]string{"web": {"10.96.0.7"}, "derived-a": {"fd00::8", "10.96.0.8"}, "db": {"None"}} {
+		s := slimService(&corev1.Service{ObjectMeta: object(name), Spec: corev1.ServiceSpec{ClusterIP: addresses[0], ClusterIPs: addresses}})
+		have.services[keyOf(s)] = s
+	}
+	got := exportsOf(have, discoveryv1.AddressTypeIPv4)[0].export.Backends
+	if len(got) != 1 || got[0].Addr.String() != "10.244.0.5" {
+		t.Errorf("the backends are %+v", got)
 	}
 }
 

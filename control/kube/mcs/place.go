@@ -148,7 +148,7 @@ func slimService(s *corev1.Service) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, DeletionTimestamp: s.DeletionTimestamp},
 		Spec: corev1.ServiceSpec{
-			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports,
+			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, ClusterIPs: s.Spec.ClusterIPs, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports,
 			SessionAffinity: s.Spec.SessionAffinity, SessionAffinityConfig: s.Spec.SessionAffinityConfig,
 			InternalTrafficPolicy: s.Spec.InternalTrafficPolicy, TrafficDistribution: s.Spec.TrafficDistribution,
 		},
