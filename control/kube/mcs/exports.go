@@ -109,7 +109,7 @@ func proxied(x *v1beta1.ServiceExport, ports []services.Port) (names []string, _
 }
 
 func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
-	out := services.Spec{Type: services.ClusterSetIP, Labels: maps.Clone(x.Spec.ExportedLabels), Annotations: maps.Clone(x.Spec.ExportedAnnotations)}
+	out := services.Spec{Type: services.ClusterSetIP, Labels: services.Portable(x.Spec.ExportedLabels), Annotations: services.Portable(x.Spec.ExportedAnnotations)}
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = services.Headless
 	}
