@@ -3,6 +3,7 @@ package mcs
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -348,7 +349,7 @@ func TestBackendsOfAService(t *testing.T) {
 	} {
 		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
 		var got []string
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind, discoveryv1.AddressTypeIPv4, nil) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, services.Spec{Type: c.kind}, discoveryv1.AddressTypeIPv4, nil) {
 			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
 		if got := strings.Join(got, ", "); got != c.want {
@@ -379,8 +380,39 @@ func TestAPodOfADualStackServiceIsOneBackend(t *testing.T) {
 		"only the other":      {[]*discoveryv1.EndpointSlice{six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 		"an empty own and it": {[]*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4), six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 	} {
-		if got := backendsOf(c.slices, services.Headless, c.own, nil); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
+		if got := backendsOf(c.slices, services.Spec{Type: services.Headless}, c.own, nil); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
 			t.Errorf("%s: got %+v, want %s", what, got, c.want)
+		}
+	}
+}
+
+// An EndpointSlice may have 1,000 endpoints and 20,000 ports. The gateway keeps of each backend what the
+// Service has, and nothing of a Service that has too many ports to be exported.
+func TestBackendsHaveOnlyPortsOfTheService(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	for i := range 1000 {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}).String()}, TargetRef: aPod})
+	}
+	number := int32(8080)
+	many := services.Spec{Type: services.ClusterSetIP}
+	for i := range 2000 {
+		name := fmt.Sprint("p-", i)
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+		many.Ports = append(many.Ports, services.Port{Name: name, Protocol: api.TCP, Port: uint16(i + 1)})
+	}
+	one := services.Spec{Type: services.ClusterSetIP, Ports: many.Ports[7:8]}
+	for what, c := range map[string]struct {
+		spec services.Spec
+		want map[string]uint16
+	}{"one port": {one, map[string]uint16{"p-7": 8080}}, "too many": {many, map[string]uint16{}}} {
+		got := backendsOf([]*discoveryv1.EndpointSlice{slice}, c.spec, discoveryv1.AddressTypeIPv4, nil)
+		if len(got) != 1000 {
+			t.Fatalf("%s: there are %d backends", what, len(got))
+		}
+		for _, b := range got {
+			if !maps.Equal(b.Ports, c.want) {
+				t.Fatalf("%s: a backend has %d ports, want %v", what, len(b.Ports), c.want)
+			}
 		}
 	}
 }
