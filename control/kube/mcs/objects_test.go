@@ -386,6 +386,30 @@ func TestAPodOfADualStackServiceIsOneBackend(t *testing.T) {
 	}
 }
 
+// These hostnames of a peer have hashes whose first 50 bits are the same.
+func TestHostnamesWithSimilarHashesAreOtherObjects(t *testing.T) {
+	i := services.Import{Name: services.Name{Namespace: "shop", Name: "db"}, Spec: services.Spec{Type: services.Headless, Ports: []services.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
+	c := services.Cluster{ID: "cloud"}
+	for n, hostname := range []string{"h96zan", "hql62r"} {
+		c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: hostname, Ports: []services.EndpointPort{
+			{Port: i.Spec.Ports[0], At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, 9}), uint16(20000+n))}}})
+	}
+	i.Clusters = []services.Cluster{c}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}}}
+	m.share([]services.Import{i})
+	m.add(i)
+	twice := map[id]bool{}
+	for _, x := range m.made {
+		if twice[x.id] {
+			t.Errorf("the %s %s is made twice", x.kind.name, x.name)
+		}
+		twice[x.id] = true
+	}
+	if len(m.made) < 5 {
+		t.Errorf("%d objects are made", len(m.made))
+	}
+}
+
 // An EndpointSlice may have 1,000 endpoints and 20,000 ports. The gateway keeps of each backend what the
 // Service has, and nothing of a Service that has too many ports to be exported.
 func TestBackendsHaveOnlyPortsOfTheService(t *testing.T) {
