@@ -410,6 +410,17 @@ func TestHostnamesWithSimilarHashesAreOtherObjects(t *testing.T) {
 	}
 }
 
+// What another cluster exports is not exported again, whichever implementation imports it.
+func TestADerivedServiceIsNotExported(t *testing.T) {
+	for _, by := range []string{program, "another"} {
+		labels := map[string]string{labelManagedBy: by, v1beta1.LabelServiceName: "web"}
+		s := slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "derived-a", Labels: labels}})
+		if refuse(s) == nil {
+			t.Errorf("one that %s made is exported", by)
+		}
+	}
+}
+
 // An EndpointSlice may have 1,000 endpoints and 20,000 ports. The gateway keeps of each backend what the
 // Service has, and nothing of a Service that has too many ports to be exported.
 func TestBackendsHaveOnlyPortsOfTheService(t *testing.T) {
