@@ -13,9 +13,8 @@ var errLoop = errors.New("it leads back to this gateway")
 // end is an address outside the tunnel between which and this gateway a flow is: the local one of a
 // socket to a backend, or the remote one of a client.
 type end struct {
-	direction string
-	udp       bool
-	at        netip.AddrPort
+	inbound, udp bool
+	at           netip.AddrPort
 }
 
 // loops finds flows of this gateway to itself. A backend is an address in the cluster, and whatever
@@ -25,7 +24,7 @@ type end struct {
 // Each end looks for the other, because either may be first.
 //
 // Sockets to different backends may have the same local port. So a program in the gateway's pod may
-// be refused by chance: one connection of 28,000 for each that is open to a backend.
+// be refused by chance: one connection in 28,000 for each that is open to a backend.
 type loops struct {
 	mu   sync.Mutex
 	ends map[end]int
@@ -37,11 +36,7 @@ func (l *loops) add(e end) (loop bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ends[e]++
-	if e.direction == DirectionInbound {
-		e.direction = DirectionOutbound
-	} else {
-		e.direction = DirectionInbound
-	}
+	e.inbound = !e.inbound
 	return l.ends[e] > 0
 }
 
@@ -62,7 +57,7 @@ func (l *loops) remove(e end) {
 func (f *flow) is(at net.Addr) (loop bool) {
 	a, _ := netip.ParseAddrPort(at.String()) // of a connection that there is
 	f.table.loops.remove(f.outside)
-	f.outside = end{f.direction, false, unmapped(a)}
+	f.outside = end{f.direction == DirectionInbound, false, unmapped(a)}
 	return f.table.loops.add(f.outside)
 }
 
@@ -72,7 +67,7 @@ func (f *udpFlow) is(at netip.AddrPort) {
 	f.table.mu.Lock()
 	defer f.table.mu.Unlock()
 	if f.phase != ended {
-		f.outside = end{DirectionInbound, true, unmapped(at)}
+		f.outside = end{true, true, unmapped(at)}
 		f.table.loops.add(f.outside)
 	}
 }

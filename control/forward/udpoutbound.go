@@ -90,7 +90,7 @@ func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, _ Reason, why error)
 	}
 	o, w := e.local.out, e.local.want
 	c := &udpClient{ear: e, from: from}
-	c.flow = &udpFlow{outside: end{DirectionOutbound, true, unmapped(from)}, service: w.Service, side: c, tally: o.flows.uses.tally(DirectionOutbound, w.Peer, w.Service)}
+	c.flow = &udpFlow{outside: end{false, true, unmapped(from)}, service: w.Service, side: c, tally: o.flows.uses.tally(DirectionOutbound, w.Peer, w.Service)}
 	if o.flows.loops.add(c.flow.outside) {
 		o.flows.loops.remove(c.flow.outside)
 		return nil, NotAdmitted, errLoop
