@@ -533,7 +533,7 @@ func forged() []string {
 		entry("web", 1, 80), entry("shop/Web", 1, 80), entry("shop/../web", 1, 80), entry("shop/a\u001b[2J", 1, 80), entry("/x", 1, 80),
 		`{"name":"shop/f0","Name ":"shop/f1"}`,
 		entry("shop/f2", 0, 80), entry("shop/f3", 65, 1000), entry("shop/f4", 1, 0),
-		entry("shop/f5", 1, 80, `"spread":6001`), entry("shop/f6", 1, 80, `"labels":{"postern.dev/":"edge"}`),
+		entry("shop/f5", 1, 80, `"spread":6001`), entry("shop/f6", 1, 80, `"labels":{"example.com/":"edge"}`),
 		entry("shop/f7", 1, 80, `"annotations":{"a":"\u001b[2J"}`), entry("shop/f8", 1, 80, `"affinity":-1`),
 		entry("shop/f9", 1, 80, `"internalTrafficPolicy":"../"`),
 		strings.Replace(entry("shop/f10", 1, 80), "2026", "1970", 1), strings.Replace(entry("shop/f11", 1, 80), "ClusterSetIP", "ExternalName", 1),
