@@ -27,7 +27,7 @@ type exporter struct {
 	overlay  *mcs.Overlay
 	stored   map[string]api.Ports // stored leases
 	backends map[string]*backends // by the name of the forwarded service
-	own      []netip.Addr         // this host's addresses
+	own      map[netip.Addr]bool  // addresses that lead to this gateway or the API server
 }
 
 // export is an export that is offered, or has a problem.
@@ -70,6 +70,9 @@ func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Res
 	granted := map[string]bool{}
 	next := make(map[string]*export, len(list))
 	for _, x := range list {
+		if refused := func(b mcs.Backend) bool { return !mayBeBackend(b.Addr, c.own) }; slices.ContainsFunc(x.Backends, refused) {
+			x.Backends = slices.DeleteFunc(slices.Clone(x.Backends), refused)
+		}
 		name := x.Name.String()
 		to, known := granted[x.Name.Namespace]
 		if !known {
@@ -120,7 +123,7 @@ func taken(cfg *config.Resolved, p api.Ports) bool {
 // is offered with as many as possible.
 func (c *Clusterset) offer(e *export, cfg *config.Resolved, now time.Time) {
 	e.services, e.keys, e.problem = nil, nil, nil
-	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready || !mayBeBackend(b.Addr, c.own) }))
+	e.ready = min(len(e.Upstreams), 1) + len(slices.DeleteFunc(slices.Clone(e.Backends), func(b mcs.Backend) bool { return !b.Ready }))
 	o := mcs.Offer{Name: e.Name, Created: e.Created, Spec: e.Spec, Spread: 1, Idle: e.Spec.Type == mcs.ClusterSetIP && e.ready == 0}
 	if e.Spec.Affinity.ClientIP && e.Spec.Type == mcs.ClusterSetIP {
 		o.Spread = mcs.Spread
@@ -278,7 +281,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 					c.backends[s.Name] = b
 				}
 				e.services[i].Backends = b
-				ready, there := e.targets(s.Name, c.own)
+				ready, there := e.targets(s.Name)
 				b.set(ready, e.Spec.Affinity)
 				if s.Ports.Protocol == api.UDP {
 					in.EndFlows(s.Name, func(a netip.AddrPort) bool { return !slices.Contains(there, a) })
@@ -317,7 +320,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 }
 
 // targets returns the backends of a forwarded service: the ready ones, and all.
-func (e *export) targets(service string, own []netip.Addr) (ready, all []netip.AddrPort) {
+func (e *export) targets(service string) (ready, all []netip.AddrPort) {
 	for _, p := range e.Spec.Ports {
 		for _, b := range e.Backends {
 			hostname := ""
@@ -325,7 +328,7 @@ func (e *export) targets(service string, own []netip.Addr) (ready, all []netip.A
 				hostname = b.Hostname
 			}
 			port := b.Ports[p.Name]
-			if port == 0 || !mayBeBackend(b.Addr, own) || mcs.PortName(e.Name, p, hostname) != service {
+			if port == 0 || mcs.PortName(e.Name, p, hostname) != service {
 				continue
 			}
 			a := netip.AddrPortFrom(b.Addr.Unmap(), port)
@@ -339,30 +342,35 @@ func (e *export) targets(service string, own []netip.Addr) (ready, all []netip.A
 	return ready, all
 }
 
-// learnOwn updates this host's addresses. If they cannot be listed, the last ones count.
+// learnOwn updates the addresses of this gateway and the API server, of both families. If this host's
+// addresses cannot be listed, the last ones count.
 func (c *Clusterset) learnOwn() {
-	if c.o.OwnAddrs == nil {
-		c.own = []netip.Addr{c.o.Host}
-		return
+	var own []netip.Addr
+	if c.o.OwnAddrs != nil {
+		var err error
+		if own, err = c.o.OwnAddrs(); err != nil {
+			c.o.Logger.Warn("failed to list this host's addresses, which no exported service leads to", "error", err)
+			if len(c.own) > 0 {
+				return
+			}
+		}
 	}
-	own, err := c.o.OwnAddrs()
-	if err == nil || len(c.own) == 0 {
-		c.own = slices.Concat(own, []netip.Addr{c.o.Host})
-	}
-	if err != nil {
-		c.o.Logger.Warn("failed to list this host's addresses, which no exported service leads to", "error", err)
+	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
+	c.own = map[netip.Addr]bool{}
+	for _, a := range append(own, c.o.Host, apiServer) {
+		c.own[a.Unmap().WithZone("")] = true
 	}
 }
 
 // mayBeBackend rejects addresses that cannot be pods. A user who may write EndpointSlices must not
 // make this gateway connect to itself, which may use every peer's services, to its node, to the API
 // server or to a cloud's metadata, nor to an address that a translator turns into one of these. own
-// are the gateway's addresses, of both families.
-func mayBeBackend(a netip.Addr, own []netip.Addr) bool {
+// are the gateway's addresses and the API server's. Package kube/mcs, which knows the cluster's
+// Services, leaves out their addresses. What the network translates to this gateway nevertheless is
+// found by package forward once it is connected.
+func mayBeBackend(a netip.Addr, own map[netip.Addr]bool) bool {
 	a = a.Unmap()
-	apiServer, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // none outside of a cluster
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
-		a.Zone() == "" && a != apiServer && !special.Metadata(a) &&
-		!slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == a }) &&
+		a.Zone() == "" && !special.Metadata(a) && !own[a] &&
 		!slices.ContainsFunc(special.Embedded(a), func(v4 netip.Addr) bool { return !mayBeBackend(v4, own) })
 }

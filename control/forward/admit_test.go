@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/control/api"
 	"github.com/postern-dev/postern/control/audit"
@@ -389,6 +390,42 @@ func TestWhoIsKnownIsServedBesideAFloodOfStrangers(t *testing.T) {
 	}
 	if got := tun.next(t); got.payload != "query" {
 		t.Errorf("got %+v", got)
+	}
+	release()
+	eventually(t, "the flood is refused", func() bool { return g.flows.UDPFlows("cloud") == 1 })
+}
+
+// Addresses from which many clients wait, which may be forged, leave room for a new one.
+func TestAFloodFromSomeAddressesLeavesRoom(t *testing.T) {
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	defer release()
+	o, g, tun := newUDPOutbound(t, func(context.Context, Target) (netip.AddrPort, error) {
+		return netip.MustParseAddrPort("[fd00::1]:53"), nil
+	})
+	pod := netip.MustParseAddr("10.0.0.1")
+	o.opts.Admit = func(_ Local, _ api.Protocol, from netip.AddrPort) error {
+		if from.Addr() == pod {
+			return nil
+		}
+		<-answer
+		return errors.New("no pod")
+	}
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})
+	e := o.ear(t, "cloud")
+	for port := range uint16(unadmittedClient) {
+		for i := range 254 { // a node's pods
+			e.datagram(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i + 1)}), 1000+port), []byte("x"))
+		}
+	}
+	e.datagram(netip.AddrPortFrom(pod, 1000), []byte("query"))
+	select {
+	case p := <-tun.out:
+		if p.payload != "query" {
+			t.Errorf("got %+v", p)
+		}
+	case <-time.After(patience.Left()):
+		t.Errorf("a new pod is not served while %d wait", g.flows.UDPFlows("cloud"))
 	}
 	release()
 	eventually(t, "the flood is refused", func() bool { return g.flows.UDPFlows("cloud") == 1 })

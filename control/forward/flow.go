@@ -25,6 +25,8 @@ type flow struct {
 	cancel    context.CancelFunc
 	tally     *tally // nil: not of a use that is counted
 
+	outside end // see loops; whoever opens the flow sets it
+
 	// rx counts the bytes received from the peer, tx those sent to it.
 	rx, tx atomic.Uint64
 

@@ -40,8 +40,9 @@ type Flows struct {
 	used     map[share]*account
 	arriving map[share]*rate.Limiter // inbound
 
-	udp  *udpFlows
-	uses uses
+	udp   *udpFlows
+	uses  uses
+	loops *loops
 }
 
 // class is what a connection is for.
@@ -89,10 +90,10 @@ func unadmittedShare(peer string, client netip.Addr) share {
 // NewFlows returns an empty table.
 func NewFlows(l Limits) *Flows {
 	l = l.withDefaults()
-	all := newBuffers(l.Buffers, l.PeerBuffers)
+	all, loops := newBuffers(l.Buffers, l.PeerBuffers), &loops{ends: make(map[end]int)}
 	return &Flows{limits: l, buffers: [...]*buffers{access: all, control: all, workload: newBuffers(l.Buffers/2, l.PeerBuffers/2)}, drainIdle: drainIdle,
 		open: make(map[*flow]struct{}), used: make(map[share]*account),
-		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp())}
+		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp(), loops), loops: loops}
 }
 
 // Attach sets the tunnel for datagrams, and the gateway's address in it, before there are peers.
@@ -230,6 +231,7 @@ func (t *Flows) established(f *flow) {
 // end removes a flow from the table. Its connections must be closed.
 func (t *Flows) end(f *flow) {
 	f.cancel()
+	t.loops.remove(f.outside)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, f)

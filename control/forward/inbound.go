@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -227,7 +228,7 @@ func (in *Inbound) allowed(p Peer, service string) bool {
 
 // carry dials the upstream, then completes the handshake, then copies.
 func (in *Inbound) carry(c Incoming, f *flow, p Peer, s Service) {
-	up, err := in.dial(f.ctx, c, p, s)
+	up, err := in.dial(f, c, p, s)
 	if err != nil {
 		reason := UpstreamDown
 		switch {
@@ -262,8 +263,8 @@ var errNoneReady = errors.New("no backend is ready")
 
 // dial connects to the upstream, or to one of the backends: another one if one fails, or is no
 // longer ready before it is connected.
-func (in *Inbound) dial(ctx context.Context, from Incoming, p Peer, s Service) (Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
+func (in *Inbound) dial(f *flow, from Incoming, p Peer, s Service) (Conn, error) {
+	ctx, cancel := context.WithTimeout(f.ctx, upstreamTimeout)
 	defer cancel()
 	port, header := from.Local().Port(), []byte(nil)
 	if s.ProxyProtocol == api.ProxyV2 {
@@ -280,24 +281,31 @@ func (in *Inbound) dial(ctx context.Context, from Incoming, p Peer, s Service) (
 		}
 		tried = append(tried, to.AddrPort)
 		var c Conn
-		if c, err = in.dialBackend(ctx, to, header); err == nil {
+		if c, err = in.dialBackend(ctx, f, to, header); err == nil {
 			return c, nil
 		}
 	}
 }
 
-func (in *Inbound) dialBackend(ctx context.Context, to Backend, header []byte) (Conn, error) {
+func (in *Inbound) dialBackend(ctx context.Context, f *flow, to Backend, header []byte) (Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
 	defer cancel()
 	defer context.AfterFunc(to.Ready, cancel)()
 	c, err := in.connect(ctx, to.String(), header)
-	if to.Ready.Err() == nil {
-		return c, err
+	switch {
+	case err != nil && to.Ready.Err() == nil:
+		return nil, err
+	case err != nil:
+		return nil, errNoneReady
+	case to.Ready.Err() != nil:
+		err = errNoneReady
+	case f.is(c.LocalAddr()):
+		err = &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to.AddrPort), Err: errLoop}
+	default:
+		return c, nil
 	}
-	if err == nil {
-		abort(c)
-	}
-	return nil, errNoneReady
+	abort(c)
+	return nil, err
 }
 
 // connect dials, and sends the header. That fits the socket's buffer, so sending does not block.

@@ -75,6 +75,9 @@ const (
 	// processor, a client that may opens hundreds before the first of them is looked at.
 	// unadmittedTotal is the maximum number of such flows, connections and datagrams separately.
 	unadmittedClient, unadmittedTotal = 512, 4096
+	// unadmittedPart is how many times as many places as an address has must be left for another one of
+	// it. It has at most unadmittedClient by that, and less beside others, of which many may be forged.
+	unadmittedPart = unadmittedTotal/unadmittedClient - 1
 	// clientPart is how many times as many flows a local client may have as are left for all others:
 	// three quarters if it is alone.
 	clientPart = 3
@@ -138,24 +141,26 @@ func (a *account) count(client netip.Addr, flows, halfOpen int) {
 // per second and at once.
 type bounds struct {
 	peer, halfOpen, total, reserve, rate, burst int
+	// part is how many times as many as the peer has must be left in total; 0 is none.
+	part int
 }
 
 // unadmittedBounds are those of the flows that are not admitted yet.
-var unadmittedBounds = bounds{peer: unadmittedClient, halfOpen: unadmittedClient, total: unadmittedTotal}
+var unadmittedBounds = bounds{peer: unadmittedClient, halfOpen: unadmittedClient, total: unadmittedTotal, part: unadmittedPart}
 
 func (l Limits) tcp(c class) bounds {
 	switch c {
 	case workload:
 		r := l.PeerRate * workloadRate
-		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r}
+		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r, 0}
 	case unadmitted:
 		return unadmittedBounds
 	}
-	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst}
+	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst, 0}
 }
 
 func (l Limits) udp() bounds {
-	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate}
+	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate, 0}
 }
 
 // admit decides whether one more flow of a client fits. The empty reason admits it.
@@ -171,6 +176,8 @@ func (b bounds) admit(a *account, client netip.Addr, total int) Reason {
 		return PeerHalfOpenLimit
 	case left <= 0:
 		return TotalFlowLimit
+	case a.flows*b.part >= left:
+		return PeerFlowLimit
 	case own.flows >= clientPart*min(b.peer-a.flows, left), own.halfOpen >= clientPart*(b.halfOpen-a.halfOpen):
 		return ClientLimit
 	}

@@ -219,6 +219,9 @@ func (o *Outbound) admit(w Local, c Conn) *flow {
 		return r
 	})
 	switch {
+	case reason == "" && f.is(c.RemoteAddr()):
+		o.notAdmitted(w, o.count, remote, errLoop)
+		o.flows.end(f)
 	case reason == "":
 		return f
 	case waits:

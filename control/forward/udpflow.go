@@ -53,6 +53,7 @@ type udpFlow struct {
 	startedAt time.Time
 
 	// Under table.mu.
+	outside    end       // see loops
 	owner      *udpOwner // changes when a client is admitted, so never for an inbound one
 	key        udpKey    // of an outbound one since it is open
 	phase      phase

@@ -81,6 +81,9 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.bounds})
 		return
 	}
+	if s.Backends != nil {
+		f.is(side.local())
+	}
 	if !f.table.opened(f, connected{side}) {
 		return // removed, revoked, or refused at once
 	}

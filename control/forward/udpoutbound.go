@@ -57,12 +57,12 @@ func (e *udpEar) Close() error {
 // datagram implements receiver.
 func (e *udpEar) datagram(from netip.AddrPort, b []byte) {
 	o := e.local.out
-	c, reason, waits := e.client(from)
+	c, reason, why := e.client(from)
 	switch {
 	case reason == "":
 		c.flow.datagram(from, b)
-	case waits:
-		o.notAdmitted(e.local.want, o.udp, from.String(), errManyWait)
+	case why != nil:
+		o.notAdmitted(e.local.want, o.udp, from.String(), why)
 	default:
 		o.refusedUDP(e.local.want, reason, from)
 	}
@@ -77,21 +77,25 @@ func (o *Outbound) refusedUDP(w Local, reason Reason, from netip.AddrPort) {
 	}
 }
 
-// client returns the client with an address; a new client begins a flow. The rest is that of
-// [Outbound.place].
-func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, reason Reason, waits bool) {
+// client returns the client with an address; a new client begins a flow. If that is refused, why says
+// why the client is not admitted, if that is the reason.
+func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, _ Reason, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.clients[from]; c != nil {
-		return c, "", false
+		return c, "", nil
 	}
 	if e.clients == nil {
-		return nil, Stopping, false
+		return nil, Stopping, nil
 	}
 	o, w := e.local.out, e.local.want
 	c := &udpClient{ear: e, from: from}
-	c.flow = &udpFlow{service: w.Service, side: c, tally: o.flows.uses.tally(DirectionOutbound, w.Peer, w.Service)}
-	reason, waits = o.place(w, from.String(), func(waits bool) Reason {
+	c.flow = &udpFlow{outside: end{false, true, unmapped(from)}, service: w.Service, side: c, tally: o.flows.uses.tally(DirectionOutbound, w.Peer, w.Service)}
+	if o.flows.loops.add(c.flow.outside) {
+		o.flows.loops.remove(c.flow.outside)
+		return nil, NotAdmitted, errLoop
+	}
+	reason, waits := o.place(w, from.String(), func(waits bool) Reason {
 		k := shareOfUDP(DirectionOutbound, w.Peer)
 		if waits {
 			k = unadmittedShare(w.Peer, from.Addr())
@@ -99,11 +103,15 @@ func (e *udpEar) client(from netip.AddrPort) (_ *udpClient, reason Reason, waits
 		}
 		return o.flows.udp.begin(c.flow, k, c.open)
 	})
-	if reason != "" {
-		return nil, reason, waits
+	if reason == "" {
+		e.clients[from] = c
+		return c, "", nil
 	}
-	e.clients[from] = c
-	return c, "", false
+	o.flows.loops.remove(c.flow.outside)
+	if waits {
+		why = errManyWait
+	}
+	return nil, reason, why
 }
 
 // refused implements receiver.

@@ -46,6 +46,7 @@ type udpFlows struct {
 	ctx     context.Context // of those that are being opened
 	cancel  context.CancelFunc
 	openers sync.WaitGroup
+	loops   *loops
 
 	mu       sync.Mutex
 	stopping bool
@@ -56,8 +57,8 @@ type udpFlows struct {
 	sweeper  *time.Timer         // nil while there are none
 }
 
-func newUDPFlows(b bounds) *udpFlows {
-	t := &udpFlows{bounds: b, dropped: map[Dropped]*atomic.Uint64{TooLarge: {}, NoRoom: {}},
+func newUDPFlows(b bounds, l *loops) *udpFlows {
+	t := &udpFlows{bounds: b, loops: l, dropped: map[Dropped]*atomic.Uint64{TooLarge: {}, NoRoom: {}},
 		flows: make(map[udpKey]*udpFlow), owners: make(map[share]*udpOwner)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
@@ -272,6 +273,7 @@ func (t *Flows) PeerRefused(remote, local netip.AddrPort) {
 }
 
 func (t *udpFlows) endLocked(f *udpFlow) {
+	t.loops.remove(f.outside)
 	t.leaveLocked(f)
 	if f.phase != opening {
 		f.tally.closed()

@@ -533,7 +533,7 @@ func forged() []string {
 		entry("web", 1, 80), entry("shop/Web", 1, 80), entry("shop/../web", 1, 80), entry("shop/a\u001b[2J", 1, 80), entry("/x", 1, 80),
 		`{"name":"shop/f0","Name ":"shop/f1"}`,
 		entry("shop/f2", 0, 80), entry("shop/f3", 65, 1000), entry("shop/f4", 1, 0),
-		entry("shop/f5", 1, 80, `"spread":6001`), entry("shop/f6", 1, 80, `"labels":{"postern.dev/peer":"edge"}`),
+		entry("shop/f5", 1, 80, `"spread":6001`), entry("shop/f6", 1, 80, `"labels":{"example.com/":"edge"}`),
 		entry("shop/f7", 1, 80, `"annotations":{"a":"\u001b[2J"}`), entry("shop/f8", 1, 80, `"affinity":-1`),
 		entry("shop/f9", 1, 80, `"internalTrafficPolicy":"../"`),
 		strings.Replace(entry("shop/f10", 1, 80), "2026", "1970", 1), strings.Replace(entry("shop/f11", 1, 80), "ClusterSetIP", "ExternalName", 1),
@@ -569,4 +569,31 @@ func TestNoBackendIsTheGatewayItself(t *testing.T) {
 	if *ready != 0 {
 		t.Errorf("%d backends are ready", *ready)
 	}
+}
+
+// The same if the gateway gets the address after the export.
+func TestNoBackendBecomesTheGatewayItself(t *testing.T) {
+	var mu sync.Mutex
+	var own []netip.Addr
+	w := newWorld(t, func(site string, o *gateway.Options) {
+		clusters(site, o)
+		o.OwnAddrs = func() ([]netip.Addr, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return own, nil
+		}
+	})
+	w.peer()
+	w.trade(w.Cloud, w.Edge, "shop")
+	list := []mcs.Export{export("shop", "web", true, w.newPod("web"))}
+	ready := func(n int) {
+		t.Helper()
+		w.Cloud.Gateway.Services().SetExports(list)
+		w.service(w.Cloud, "shop/web", func(s api.ClusterService) bool { return s.ReadyBackends != nil && *s.ReadyBackends == n })
+	}
+	ready(1)
+	mu.Lock()
+	own = []netip.Addr{netip.MustParseAddr(hostAddress(t))}
+	mu.Unlock()
+	ready(0)
 }

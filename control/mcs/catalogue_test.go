@@ -295,7 +295,6 @@ func TestForgedEntriesAreRefused(t *testing.T) {
 		"two places":               good("places", `[{"at":[10000]},{"at":[10001]}]`),
 		"places without end":       good("places", many(257, `{"at":[10000]}`)),
 		"an address":               good("places", `[{"at":["169.254.169.254"]}]`),
-		"a label of ours":          good("labels", `{"endpointslice.kubernetes.io/managed-by":"x"}`),
 		"an age before all":        good("created", `"1970-01-01T00:00:00Z"`),
 		"an age before exports":    good("created", `"2019-12-31T23:59:59Z"`),
 		"a label's end":            good("labels", `{"a.":"b"}`),
@@ -560,4 +559,27 @@ func FuzzCatalogue(f *testing.F) {
 			t.Fatal("a refusal has control characters")
 		}
 	})
+}
+
+// A peer's labels and annotations do not make an import look like a tool's own object.
+func TestMarksOfToolsAreNotCopied(t *testing.T) {
+	r := reader()
+	marks := `{"tier":"front","example.com/team":"a","notkubernetes.io/x":"1",` +
+		`"app.kubernetes.io/instance":"shop","argocd.argoproj.io/instance":"shop","argocd.argoproj.io/tracking-id":"shop","kustomize.toolkit.fluxcd.io/name":"shop",` +
+		`"helm.toolkit.fluxcd.io/name":"shop","meta.helm.sh/release-name":"shop","helm.sh/chart":"shop-1","kubectl.kubernetes.io/last-applied-configuration":"x",` +
+		`"applyset.kubernetes.io/part-of":"x","olm.owner":"x","operators.coreos.com/x":"","kapp.k14s.io/app":"1","multicluster.kubernetes.io/derived-service":"x",` +
+		`"endpointslice.kubernetes.io/managed-by":"x","service.kubernetes.io/topology-mode":"x","kubernetes.io/x":"1","k8s.io/x":"1","postern.dev/peer":"x"}`
+	text := `{"name":"shop/web","created":"2026-01-02T03:04:05Z","type":"Headless","labels":` + marks + `,"annotations":` + marks + `}`
+	m, err := ParseMessage([]byte(`{"version":"1.0","set":[` + text + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Take(m, nil); err != nil {
+		t.Fatal(err)
+	}
+	o := r.Offer(Name{"shop", "web"})
+	want := map[string]string{"tier": "front", "example.com/team": "a", "notkubernetes.io/x": "1"}
+	if o == nil || !maps.Equal(o.Spec.Labels, want) || !maps.Equal(o.Spec.Annotations, want) {
+		t.Errorf("it is imported as %+v", o)
+	}
 }

@@ -117,6 +117,9 @@ func (t PeerOffer) cluster(at func(peer, hostname string, port Port) (netip.Addr
 	return c
 }
 
+// maxNamed is how many clusters a conflict names: the API server bounds the message of a condition.
+const maxNamed = 20
+
 // conflicts returns the fields in which exports disagree, the oldest first.
 func conflicts(name Name, all []exported) []Conflict {
 	samePorts := func(a, b *Spec) bool {
@@ -163,6 +166,9 @@ func conflicts(name Name, all []exported) []Conflict {
 			outcome = "they are united, and of two that cannot be together the older counts"
 		case field.counts != nil:
 			outcome = fmt.Sprintf("that of the oldest export counts: %q", field.counts(oldest.spec))
+		}
+		if n := len(others); n > maxNamed {
+			others = append(others[:maxNamed:maxNamed], fmt.Sprintf("%d more", n-maxNamed))
 		}
 		out = append(out, Conflict{name, field.reason, fmt.Sprintf("%s of %s differ from the oldest export, that of %s; %s",
 			field.what, strings.Join(others, ", "), oldest.where(), outcome)})

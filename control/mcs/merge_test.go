@@ -1,10 +1,12 @@
 package mcs
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,4 +159,27 @@ func (s Spec) equal(t Spec) bool {
 	return s.Type == t.Type && slices.Equal(s.Ports, t.Ports) && s.Affinity == t.Affinity &&
 		s.InternalTrafficPolicy == t.InternalTrafficPolicy && s.TrafficDistribution == t.TrafficDistribution &&
 		maps.Equal(s.Labels, t.Labels) && maps.Equal(s.Annotations, t.Annotations)
+}
+
+// However many clusters disagree, the API server accepts the conflicts in one condition's message.
+func TestConflictsOfManyClustersFitIntoACondition(t *testing.T) {
+	const most = 32768 // metav1.Condition
+	own := &Export{Created: since, Spec: Spec{Type: ClusterSetIP, Ports: []Port{{"http", api.TCP, 80, ""}}}}
+	var told []PeerOffer
+	for i := range 1000 {
+		told = append(told, PeerOffer{Peer: fmt.Sprintf("%063d", i), Offer: &Offer{Created: since.Add(time.Hour), Spec: Spec{
+			Type: Headless, Affinity: Affinity{ClientIP: true}, InternalTrafficPolicy: "Local", TrafficDistribution: "PreferClose",
+			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a": "b"}}}})
+	}
+	_, conflicts := Merge(Name{"shop", "web"}, own, told, func(string, string, Port) (netip.AddrPort, bool) { return netip.AddrPort{}, false })
+	size := 0
+	for _, c := range conflicts {
+		size += len(c.Message)
+	}
+	if len(conflicts) < 7 || size > most/2 {
+		t.Errorf("%d conflicts have %d bytes", len(conflicts), size)
+	}
+	if m := conflicts[0].Message; !strings.Contains(m, ", 980 more differ from the oldest export") {
+		t.Errorf("the first is %.200s … %s", m, m[max(0, len(m)-200):])
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,7 +135,7 @@ func decode(text []byte) (*Offer, error) {
 		Name: Name{namespace, name}, Created: w.Created, Spread: max(w.Spread, 1), Idle: w.Idle,
 		Spec: Spec{
 			Type: w.Type, InternalTrafficPolicy: w.Policy, TrafficDistribution: w.Distribution,
-			Labels: w.Labels, Annotations: w.Annotations,
+			Labels: Portable(w.Labels), Annotations: Portable(w.Annotations),
 		},
 	}
 	if w.Affinity > 0 {
@@ -202,9 +203,39 @@ func checkPorts(ports []Port) error {
 	return nil
 }
 
-// reserved are the prefixes of labels and annotations that say who owns an object and how it is
-// handled.
-var reserved = []string{"multicluster.kubernetes.io/", "endpointslice.kubernetes.io/", "service.kubernetes.io/", "postern.dev/"}
+// tools are the domains of Kubernetes, of this program, and of tools that deploy objects. Labels and
+// annotations of theirs, and of the domains below, say who owns an object and how it is handled. Such a
+// tool in the importing cluster would take an import for an object of its own, and change or delete it.
+var tools = []string{
+	"kubernetes.io", "k8s.io", "x-k8s.io", // also app.kubernetes.io, of which Argo CD uses the instance, and kubectl's
+	"postern.dev",
+	"helm.sh",
+	"argoproj.io",                        // Argo CD
+	"fluxcd.io",                          // Flux
+	"coreos.com", "operatorframework.io", // Operator Lifecycle Manager
+	"k14s.io", "carvel.dev", // kapp
+	"cattle.io",                                // Rancher Fleet
+	"gke.io",                                   // Config Sync
+	"open-cluster-management.io", "karmada.io", // which place objects in clusters
+	"crossplane.io", "pulumi.com", "velero.io",
+}
+
+// Portable returns the labels or annotations of an export that imports get: those without a domain,
+// which are users' own by Kubernetes' convention, and those of domains that are no tools'.
+func Portable(marks map[string]string) map[string]string {
+	out := maps.Clone(marks)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		domain, _, prefixed := strings.Cut(key, "/")
+		if !prefixed {
+			return strings.HasPrefix(key, "olm.") // Operator Lifecycle Manager has no domain
+		}
+		return slices.ContainsFunc(tools, func(t string) bool { return domain == t || strings.HasSuffix(domain, "."+t) })
+	})
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
 
 func checkMarks(labels, annotations map[string]string) error {
 	size := 0
@@ -216,8 +247,6 @@ func checkMarks(labels, annotations map[string]string) error {
 			switch {
 			case !isQualified(key):
 				return errors.New("a label or annotation key is invalid")
-			case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(key, p) }):
-				return fmt.Errorf("%s is for whoever makes the object alone", key)
 			}
 		}
 	}

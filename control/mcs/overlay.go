@@ -24,9 +24,6 @@ const (
 	// quarantine is how long a freed port stays unused. A peer that was away for longer is told of
 	// the change before it can dial, because announcements go first.
 	quarantine = time.Hour
-	// share is how many ports of a protocol one namespace may have, those in quarantine included,
-	// so that no namespace takes all.
-	share = (LastPort - FirstPort + 1) / 2
 )
 
 // Lease is the overlay ports of one port of a service, or of one backend of a headless service.
@@ -51,7 +48,8 @@ type Overlay struct {
 	leases  map[string]Lease
 	used    map[overlayPort]struct{}
 	next    map[api.Protocol]int // where to look for a free one, so that recently freed ones come last
-	shares  map[holder]int       // how many each has
+	shares  map[holder]int       // how many each has, those in quarantine included
+	count   map[api.Protocol]int // of used
 	changed bool                 // differs from what was stored
 	undo    []func()             // undoes the changes made in Atomically
 }
@@ -74,7 +72,7 @@ type overlayPort struct {
 
 // NewOverlay continues with earlier leases.
 func NewOverlay(leases []Lease) *Overlay {
-	o := &Overlay{leases: map[string]Lease{}, shares: map[holder]int{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
+	o := &Overlay{leases: map[string]Lease{}, shares: map[holder]int{}, count: map[api.Protocol]int{}, used: map[overlayPort]struct{}{}, next: map[api.Protocol]int{api.TCP: FirstPort, api.UDP: FirstPort}}
 	for _, l := range leases {
 		o.hold(l)
 	}
@@ -86,6 +84,7 @@ func (o *Overlay) hold(l Lease) {
 	o.changed = true
 	o.leases[l.Key] = l
 	o.shares[l.holder()] += l.Ports.Len()
+	o.count[l.Ports.Protocol] += l.Ports.Len()
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
 		o.used[overlayPort{l.Ports.Protocol, uint16(p)}] = struct{}{}
 	}
@@ -93,6 +92,7 @@ func (o *Overlay) hold(l Lease) {
 
 func (o *Overlay) drop(l Lease) {
 	delete(o.leases, l.Key)
+	o.count[l.Ports.Protocol] -= l.Ports.Len()
 	if h := l.holder(); o.shares[h] > l.Ports.Len() {
 		o.shares[h] -= l.Ports.Len()
 	} else {
@@ -118,8 +118,8 @@ func (o *Overlay) Atomically(f func() bool) bool {
 }
 
 // Lease returns n consecutive ports, those that the key had if their number is the same. taken
-// reports ports that are used otherwise. It returns false if no such ports are left, or the
-// namespace has its share.
+// reports ports that are used otherwise. It returns false if no such ports are left, or the namespace
+// would have more than were left before: some are always left for one that has none.
 func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time, taken func(api.Ports) bool) (api.Ports, bool) {
 	was, there := o.leases[key]
 	if there && was.Ports.Len() == n && !taken(was.Ports) {
@@ -163,7 +163,7 @@ func (o *Overlay) Leased(key string) bool {
 func (o *Overlay) find(h holder, n int, taken func(api.Ports) bool) (api.Ports, bool) {
 	const size = LastPort - FirstPort + 1
 	protocol := h.protocol
-	if o.shares[h]+n > share {
+	if o.shares[h]+n > size-o.count[protocol] {
 		return api.Ports{}, false
 	}
 	start, free := o.next[protocol], 0

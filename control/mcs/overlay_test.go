@@ -102,6 +102,26 @@ func TestNoNamespaceTakesAllPorts(t *testing.T) {
 	}
 }
 
+// Nor do a few namespaces together.
+func TestAFewNamespacesLeavePortsForOthers(t *testing.T) {
+	o := NewOverlay(nil)
+	lease := func(namespace string, i int) bool {
+		_, ok := o.Lease(LeaseKey(namespace, fmt.Sprint("uid-", i), "", Port{"http", api.TCP, 80, ""}), api.TCP, 1, since, func(api.Ports) bool { return false })
+		return ok
+	}
+	for i := range 6 {
+		for n := 0; lease(fmt.Sprint("greedy-", i), n); n++ {
+		}
+	}
+	n := 0
+	for lease("shop", n) {
+		n++
+	}
+	if n < 40 {
+		t.Errorf("after six namespaces that take what they get, another one gets %d ports", n)
+	}
+}
+
 // What cannot be leased together leaves nothing: neither ports, nor a reason to store them.
 func TestPortsAreLeasedTogether(t *testing.T) {
 	o := NewOverlay(nil)

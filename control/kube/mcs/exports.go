@@ -44,6 +44,14 @@ type invalid struct {
 
 // exportsOf returns the exports of the existing objects, by name. own is the gateway's IP family.
 func exportsOf(s seen, own discoveryv1.AddressType) []export {
+	addresses := map[netip.Addr]bool{} // of Services, which no pod has
+	for _, x := range s.services {
+		for _, text := range x.Spec.ClusterIPs {
+			if a, err := netip.ParseAddr(text); err == nil { // not None
+				addresses[a] = true
+			}
+		}
+	}
 	var out []export
 	for _, x := range s.exports {
 		e := export{object: x}
@@ -54,7 +62,7 @@ func exportsOf(s seen, own discoveryv1.AddressType) []export {
 				Spec: specOf(x, service),
 			}
 			e.export.Proxied, e.invalid = proxied(x, e.export.Spec.Ports)
-			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec.Type, own)
+			e.export.Backends = backendsOf(s.slices[keyOf(x)], e.export.Spec, own, addresses)
 		}
 		out = append(out, e)
 	}
@@ -101,7 +109,7 @@ func proxied(x *v1beta1.ServiceExport, ports []services.Port) (names []string, _
 }
 
 func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
-	out := services.Spec{Type: services.ClusterSetIP, Labels: maps.Clone(x.Spec.ExportedLabels), Annotations: maps.Clone(x.Spec.ExportedAnnotations)}
+	out := services.Spec{Type: services.ClusterSetIP, Labels: services.Portable(x.Spec.ExportedLabels), Annotations: services.Portable(x.Spec.ExportedAnnotations)}
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = services.Headless
 	}
@@ -123,14 +131,15 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 }
 
 // backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
-// slices, with different ports in each. Pods of a dual-stack Service have slices of both IP families:
+// slices, with different ports in each; only those of the Service count. Pods of a dual-stack Service have slices of both IP families:
 // they count once, with their address of the gateway's own family. Endpoints that were written by hand
-// and are not pods are not exported: they may be any address that the gateway can reach.
+// and are not pods are not exported: they may be any address that the gateway can reach. Nor are those at
+// the address of a Service, which may lead to the gateway, and so to a service of another cluster.
 //
 // Those that are ready count as ready. If none is, so do those that are terminating and still
 // serve, except for Headless, as in kube-proxy and DNS. Kubernetes says of publishNotReadyAddresses
 // that all are ready, even when they are terminating.
-func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own discoveryv1.AddressType) []services.Backend {
+func backendsOf(list []*discoveryv1.EndpointSlice, spec services.Spec, own discoveryv1.AddressType, notPods map[netip.Addr]bool) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
 	var leaving []netip.Addr
 	hasOwn := slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == own && len(s.Endpoints) > 0 })
@@ -138,9 +147,9 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own disco
 		if hasOwn && s.AddressType != own {
 			continue
 		}
-		ports := map[string]uint16{}
+		ports := map[string]uint16{} // A slice may have 20,000.
 		for _, p := range s.Ports {
-			if p.Port != nil {
+			if p.Port != nil && len(spec.Ports) <= services.MaxPorts && slices.ContainsFunc(spec.Ports, func(x services.Port) bool { return x.Name == value(p.Name) }) {
 				ports[value(p.Name)] = uint16(*p.Port)
 			}
 		}
@@ -149,14 +158,14 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own disco
 				continue
 			}
 			addr, err := netip.ParseAddr(e.Addresses[0]) // the others are the same, and are not used by Kubernetes either
-			if err != nil {
+			if err != nil || notPods[addr.Unmap()] {
 				continue
 			}
 			b, known := found[addr]
 			if !known {
 				b = services.Backend{Addr: addr, Ports: map[string]uint16{}}
 			}
-			if kind == services.Headless {
+			if spec.Type == services.Headless {
 				b.Hostname = cmp.Or(value(e.Hostname), hostname(addr))
 			}
 			b.Ready = b.Ready || e.Conditions.Ready == nil || *e.Conditions.Ready
@@ -168,7 +177,7 @@ func backendsOf(list []*discoveryv1.EndpointSlice, kind services.Type, own disco
 		}
 	}
 	out := slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
-	if kind != services.Headless && !slices.ContainsFunc(out, func(b services.Backend) bool { return b.Ready }) {
+	if spec.Type != services.Headless && !slices.ContainsFunc(out, func(b services.Backend) bool { return b.Ready }) {
 		for i := range out {
 			out[i].Ready = slices.Contains(leaving, out[i].Addr)
 		}

@@ -391,10 +391,12 @@ func derivedName(n services.Name, of ...string) string {
 	return derivedPrefix + hash(append([]string{n.Namespace, n.Name}, of...)...)
 }
 
-// hash returns a part of a name.
+// hash returns a part of a name, with 130 bits: peers choose the names of services and hostnames. The API's
+// reference implementation has 50, for which two alike are found in a minute. Both would change one
+// object forever, or one backend get the connections of another peer's.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "/")))
-	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:10]
+	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:]))[:26]
 }
 
 // pointer returns a pointer to a value, or nil for the zero value.

@@ -3,6 +3,7 @@ package mcs
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -348,7 +349,7 @@ func TestBackendsOfAService(t *testing.T) {
 	} {
 		slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: c.pods}
 		var got []string
-		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, c.kind, discoveryv1.AddressTypeIPv4) {
+		for _, b := range backendsOf([]*discoveryv1.EndpointSlice{slimSlice(slice)}, services.Spec{Type: c.kind}, discoveryv1.AddressTypeIPv4, nil) {
 			got = append(got, fmt.Sprintf("%s %s %v", b.Addr, b.Hostname, b.Ready))
 		}
 		if got := strings.Join(got, ", "); got != c.want {
@@ -379,9 +380,96 @@ func TestAPodOfADualStackServiceIsOneBackend(t *testing.T) {
 		"only the other":      {[]*discoveryv1.EndpointSlice{six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 		"an empty own and it": {[]*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4), six}, discoveryv1.AddressTypeIPv4, "fd00::5"},
 	} {
-		if got := backendsOf(c.slices, services.Headless, c.own); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
+		if got := backendsOf(c.slices, services.Spec{Type: services.Headless}, c.own, nil); len(got) != 1 || got[0].Addr.String() != c.want || got[0].Hostname != name {
 			t.Errorf("%s: got %+v, want %s", what, got, c.want)
 		}
+	}
+}
+
+// These hostnames of a peer have hashes whose first 50 bits are the same.
+func TestHostnamesWithSimilarHashesAreOtherObjects(t *testing.T) {
+	i := services.Import{Name: services.Name{Namespace: "shop", Name: "db"}, Spec: services.Spec{Type: services.Headless, Ports: []services.Port{{Name: "sql", Protocol: api.TCP, Port: 5432}}}}
+	c := services.Cluster{ID: "cloud"}
+	for n, hostname := range []string{"h96zan", "hql62r"} {
+		c.Endpoints = append(c.Endpoints, services.Endpoint{Hostname: hostname, Ports: []services.EndpointPort{
+			{Port: i.Spec.Ports[0], At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 0, 9}), uint16(20000+n))}}})
+	}
+	i.Clusters = []services.Cluster{c}
+	m := maker{o: Options{Release: "postern", ID: "here"}, kinds: v1beta1.SchemeGroupVersion, seen: seen{namespaces: []string{"shop"}}}
+	m.share([]services.Import{i})
+	m.add(i)
+	twice := map[id]bool{}
+	for _, x := range m.made {
+		if twice[x.id] {
+			t.Errorf("the %s %s is made twice", x.kind.name, x.name)
+		}
+		twice[x.id] = true
+	}
+	if len(m.made) < 5 {
+		t.Errorf("%d objects are made", len(m.made))
+	}
+}
+
+// What another cluster exports is not exported again, whichever implementation imports it.
+func TestADerivedServiceIsNotExported(t *testing.T) {
+	for _, by := range []string{program, "another"} {
+		labels := map[string]string{labelManagedBy: by, v1beta1.LabelServiceName: "web"}
+		s := slimService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "derived-a", Labels: labels}})
+		if refuse(s) == nil {
+			t.Errorf("one that %s made is exported", by)
+		}
+	}
+}
+
+// An EndpointSlice may have 1,000 endpoints and 20,000 ports. The gateway keeps of each backend what the
+// Service has, and nothing of a Service that has too many ports to be exported.
+func TestBackendsHaveOnlyPortsOfTheService(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	for i := range 1000 {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}).String()}, TargetRef: aPod})
+	}
+	number := int32(8080)
+	many := services.Spec{Type: services.ClusterSetIP}
+	for i := range 2000 {
+		name := fmt.Sprint("p-", i)
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+		many.Ports = append(many.Ports, services.Port{Name: name, Protocol: api.TCP, Port: uint16(i + 1)})
+	}
+	one := services.Spec{Type: services.ClusterSetIP, Ports: many.Ports[7:8]}
+	for what, c := range map[string]struct {
+		spec services.Spec
+		want map[string]uint16
+	}{"one port": {one, map[string]uint16{"p-7": 8080}}, "too many": {many, map[string]uint16{}}} {
+		got := backendsOf([]*discoveryv1.EndpointSlice{slice}, c.spec, discoveryv1.AddressTypeIPv4, nil)
+		if len(got) != 1000 {
+			t.Fatalf("%s: there are %d backends", what, len(got))
+		}
+		for _, b := range got {
+			if !maps.Equal(b.Ports, c.want) {
+				t.Fatalf("%s: a backend has %d ports, want %v", what, len(b.Ports), c.want)
+			}
+		}
+	}
+}
+
+// Whoever may write EndpointSlices must not have a peer led to a Service: a derived one leads to the
+// gateway, and so to another peer.
+func TestNoBackendIsAService(t *testing.T) {
+	number := int32(8080)
+	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
+	x := &v1beta1.ServiceExport{ObjectMeta: object("web")}
+	of := &discoveryv1.EndpointSlice{ObjectMeta: object("web-1"), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &number}}}
+	for _, a := range []string{"10.244.0.5", "10.96.0.7", "10.96.0.8", "::ffff:10.96.0.8"} {
+		of.Endpoints = append(of.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, TargetRef: aPod})
+	}
+	have := seen{exports: []*v1beta1.ServiceExport{x}, services: map[types.NamespacedName]*corev1.Service{}, slices: map[types.NamespacedName][]*discoveryv1.EndpointSlice{keyOf(x): {of}}}
+	for name, addresses := range map[string][]string{"web": {"10.96.0.7"}, "derived-a": {"fd00::8", "10.96.0.8"}, "db": {"None"}} {
+		s := slimService(&corev1.Service{ObjectMeta: object(name), Spec: corev1.ServiceSpec{ClusterIP: addresses[0], ClusterIPs: addresses}})
+		have.services[keyOf(s)] = s
+	}
+	got := exportsOf(have, discoveryv1.AddressTypeIPv4)[0].export.Backends
+	if len(got) != 1 || got[0].Addr.String() != "10.244.0.5" {
+		t.Errorf("the backends are %+v", got)
 	}
 }
 

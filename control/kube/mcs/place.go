@@ -145,10 +145,14 @@ func slimService(s *corev1.Service) *corev1.Service {
 	if s.Labels[labelManagedBy] == program {
 		return slim(s)
 	}
+	var labels map[string]string
+	if of := s.Labels[v1beta1.LabelServiceName]; of != "" { // another implementation's derived Service
+		labels = map[string]string{v1beta1.LabelServiceName: of}
+	}
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, DeletionTimestamp: s.DeletionTimestamp},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: s.Namespace, UID: s.UID, Labels: labels, DeletionTimestamp: s.DeletionTimestamp},
 		Spec: corev1.ServiceSpec{
-			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports,
+			Type: s.Spec.Type, ClusterIP: s.Spec.ClusterIP, ClusterIPs: s.Spec.ClusterIPs, IPFamilies: s.Spec.IPFamilies, Ports: s.Spec.Ports,
 			SessionAffinity: s.Spec.SessionAffinity, SessionAffinityConfig: s.Spec.SessionAffinityConfig,
 			InternalTrafficPolicy: s.Spec.InternalTrafficPolicy, TrafficDistribution: s.Spec.TrafficDistribution,
 		},

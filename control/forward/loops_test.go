@@ -1,0 +1,84 @@
+package forward
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"testing"
+
+	"github.com/postern-dev/postern/control/api"
+)
+
+// looped returns a gateway whose service for the peer cloud has one backend: the gateway's own listener
+// for a service of the peer other, which leads to an upstream. The network may translate any address
+// to that. The gateway's own address may use the listener.
+func looped(t *testing.T, protocol api.Protocol, other string) (*gateway, *Outbound) {
+	t.Helper()
+	g := newGateway(t, Limits{}, nil)
+	o := NewOutbound(g.flows, OutboundOptions{
+		Dial:  func(ctx context.Context, _ Target) (Conn, error) { return DialUpstream(ctx, other) },
+		Find:  func(context.Context, Target) (netip.AddrPort, error) { return netip.AddrPortFrom(otherAddr, 53), nil },
+		Admit: func(Local, api.Protocol, netip.AddrPort) error { return nil },
+	})
+	t.Cleanup(func() {
+		o.Close()
+		g.stop()
+		if len(g.flows.loops.ends) > 0 {
+			t.Errorf("left are %v", g.flows.loops.ends)
+		}
+	})
+	o.SetLocals([]Local{{Peer: "other", Service: "shop/bank:80", Protocol: protocol}})
+	l := o.Locals()[0]
+	at, err := api.ParseListen(l.Address)
+	if l.Err != nil || err != nil {
+		t.Fatal(l.Err, err)
+	}
+	g.cluster(&pods{ready: []netip.AddrPort{at.At(0)}}, protocol)
+	return g, o
+}
+
+// What one peer sends does not arrive at another peer, even if the network translates a backend's
+// address to a listener of this gateway.
+func TestABackendThatIsThisGatewayLeadsToNoPeer(t *testing.T) {
+	other, conns := upstream(t)
+	g, _ := looped(t, api.TCP, other)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 20 { // either end may be the first to know
+			c := g.dial(cloudAddr, 10000).decided()
+			if c == nil {
+				continue
+			}
+			_, _ = io.WriteString(c, "secret") // it may have ended
+			_ = c.CloseWrite()
+			if got, _ := io.ReadAll(c); len(got) > 0 {
+				t.Errorf("the peer got %q", got)
+			}
+		}
+		g.stop()
+	}()
+	for {
+		select {
+		case c := <-conns:
+			if got, _ := io.ReadAll(c); len(got) > 0 {
+				t.Errorf("another peer got %q", got)
+			}
+			c.Close()
+		case <-done:
+			return
+		}
+	}
+}
+
+func TestDatagramsToThisGatewayLeadToNoPeer(t *testing.T) {
+	g, o := looped(t, api.UDP, "")
+	tun := g.attach()
+	if !g.datagram(client1, 10000, "secret") {
+		t.Error("it is refused before it is sent")
+	}
+	eventually(t, "its end", func() bool { return len(tun.out) > 0 || o.UDPCounters().Refused[NotAdmitted] > 0 })
+	if len(tun.out) > 0 {
+		t.Errorf("into the tunnel goes %+v", tun.next(t))
+	}
+}
