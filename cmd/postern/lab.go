@@ -36,6 +36,9 @@ func (a *app) labCommand() *cobra.Command {
 		Example: "  postern lab\n  postern lab --list\n  postern lab --scenario blocked-outbound --once",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if list && format != formatTable {
+				return usagef("leave out -o", "--list has no other format than a table")
+			}
 			if list {
 				a.listScenarios()
 				return nil

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"syscall"
 	"time"
 
@@ -197,12 +198,21 @@ func (c *Client) dialError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w on %s: there is no such socket", ErrNoGateway, c.socket)
+	case len(c.socket) > config.MaxSocketPath:
+		return fmt.Errorf("%w on %s: the path is %d bytes long, and a socket's holds %d", ErrNoGateway, c.socket, len(c.socket), config.MaxSocketPath)
+	case errors.Is(err, syscall.ECONNREFUSED) && !isSocket(c.socket):
+		return fmt.Errorf("%w on %s: it is not a socket", ErrNoGateway, c.socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w on %s: it has stopped without removing its socket", ErrNoGateway, c.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w on %s to this user: %w", ErrNoGateway, c.socket, fs.ErrPermission)
 	}
 	return fmt.Errorf("%w on %s: %w", ErrNoGateway, c.socket, op.Err)
+}
+
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
 func problem(resp *http.Response, data []byte) error {

@@ -40,6 +40,23 @@ func TestLivingGatewayIsNotReplaced(t *testing.T) {
 	}
 }
 
+func TestAPathWithoutASocketIsExplained(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		dir:                            "it is not a socket",
+		file:                           "it is not a socket",
+		"/" + strings.Repeat("s", 107): "the path is 108 bytes long, and a socket's holds 107",
+	} {
+		if _, err := NewClient(path).Status(within(t)); !errors.Is(err, ErrNoGateway) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: got %v, want ErrNoGateway and %q", path, err, want)
+		}
+	}
+}
+
 func TestDeadGatewaysSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.sock")
 	l, err := new(net.ListenConfig).Listen(context.Background(), "unix", path)

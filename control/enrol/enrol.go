@@ -169,10 +169,13 @@ func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
 		p = state.Peer{Name: grant.Name, Identity: roster.IdentityFor(grant.Name, grant.PublicKey, grant.Chosen),
 			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
 	}
+	if p.Ticket != id || p.Origin != state.OriginJoined { // otherwise the ticket that we joined by counts: see cross
+		p.PresharedKey = grant.PresharedKey
+	}
 	if p.Ticket != id {
 		p.Ticket, p.Allow, p.Undo = id, roster.Sorted(grant.Allow), state.Undo{}
 	}
-	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
+	p.Offers, p.Pending = grant.Offers, grant.Pending
 	p.Candidates = e.announced(grant.Candidates)
 	return all.Put(p)
 }

@@ -1,6 +1,7 @@
 package enrol
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -41,6 +42,8 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
+	peers := e.o.Store.Peers()
+	before, _ := peers.Get(p.Name)
 	caller, stop := e.o.While(ctx)
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, api.DefaultWait))
@@ -59,7 +62,13 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
 	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
-	if err := e.putJoined(p, func(state.Peer) error { return nil }); err != nil {
+	resolve := func(p *state.Peer, old state.Peer) error {
+		if old.Ticket != before.Ticket {
+			e.cross(p, old)
+		}
+		return nil
+	}
+	if err := e.putJoined(p, resolve); err != nil {
 		return api.JoinResponse{}, unstored(err, p.Name+" has taken the ticket")
 	}
 	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: e.o.UserOf(p.Name)}
@@ -221,7 +230,7 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	// a peer's key into one. And a peering that has worked needs no other preshared key. So an
 	// existing peer stays as it is, unless it came from this very ticket and has never connected.
 	worked := len(e.o.Peers.ProvenEndpoints(p.PublicKey)) > 0
-	same := func(old state.Peer) error {
+	same := func(_ *state.Peer, old state.Peer) error {
 		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
 			return nil
 		}
@@ -240,16 +249,25 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	return out, nil
 }
 
-// putJoined stores the inviter as a peer and adds it to the tunnel. may returns an error if an
-// existing peer must not be replaced.
-func (e *Registrar) putJoined(p state.Peer, may func(old state.Peer) error) error {
+// cross adapts p, whose ticket was redeemed here while it redeemed one of ours. Both sides must use
+// the preshared key of the same ticket: that of the gateway with the lower key.
+func (e *Registrar) cross(p *state.Peer, old state.Peer) {
+	p.Ticket = old.Ticket
+	if bytes.Compare(e.publicKey[:], p.PublicKey[:]) < 0 {
+		p.PresharedKey, p.Origin = old.PresharedKey, old.Origin
+	}
+}
+
+// putJoined stores the inviter as a peer and adds it to the tunnel. replace returns an error if an
+// existing peer must not be replaced, and may change the new one.
+func (e *Registrar) putJoined(p state.Peer, replace func(p *state.Peer, old state.Peer) error) error {
 	return e.o.Peers.Update(roster.Update{
 		Peers: func(all *state.Peers) error {
 			if err := e.mayJoin(p); err != nil { // things may have changed since the plan
 				return err
 			}
 			if old, ok := all.Get(p.Name); ok { // repeating a join revokes nothing
-				if err := may(old); err != nil {
+				if err := replace(&p, old); err != nil {
 					return err
 				}
 				p.Local, p.Identity, p.Undo = merged(old.Local, p.Local), old.Identity, old.Undo

@@ -109,6 +109,32 @@ func TestJoiningPeersBothWays(t *testing.T) {
 	w.audited(w.Edge, "issue", map[string]string{"peer": "cloud"})
 }
 
+// Both operators invite, and both join: each gateway redeems the other's ticket while the other
+// redeems its own. Both must then use the preshared key of the same ticket.
+func TestTwoThatJoinEachOtherAtOnce(t *testing.T) {
+	w := newWorld(t)
+	far := w.addSite("far", "203.0.113.66")
+	sites := []*lab.Site{w.Cloud, far}
+	tickets := []string{w.invite(far, api.InviteRequest{Allow: both}), w.invite(w.Cloud, api.InviteRequest{Allow: both})}
+	var joining sync.WaitGroup
+	for i, s := range sites {
+		joining.Go(func() {
+			// One may be refused, as a peer already, if the other was first.
+			if _, err := w.tryJoin(s, tickets[i], api.JoinRequest{}); err != nil {
+				t.Logf("join at %s: %v", s.Name, err)
+			}
+		})
+	}
+	w.connected(w.Cloud, far)
+	joining.Wait()
+	w.reach(w.Cloud, far)
+	for i, s := range sites {
+		if p, _ := w.status(s, sites[1-i].Name); !slices.Equal(p.Allow, both) {
+			t.Errorf("%s allows %v, want %v", s.Name, p.Allow, both)
+		}
+	}
+}
+
 func TestASecondKeyIsToldThatTheTicketWasUsed(t *testing.T) {
 	w := newWorld(t)
 	thief := w.addSite("thief", "203.0.113.66")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -101,6 +102,22 @@ func TestADamagedFileIsKeptAndThePreviousGenerationUsed(t *testing.T) {
 	}
 }
 
+func TestALostFileIsSaidWithItsCause(t *testing.T) {
+	dir := two(t)
+	write(t, filepath.Join(dir, "observed.json"), nil)
+	var out bytes.Buffer
+	s, err := Open(dir, slog.New(slog.NewTextHandler(&out, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, want := range []string{"starting empty", CodeDamaged, "it has no header", "lost="} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, out.String())
+		}
+	}
+}
+
 func TestNoGatewayStartsWithoutThePeersItHad(t *testing.T) {
 	for name, previous := range map[string]func(t *testing.T, file string){
 		"previous damaged too": spoil,
@@ -121,6 +138,9 @@ func TestNoGatewayStartsWithoutThePeersItHad(t *testing.T) {
 				s, err := Open(dir, nil)
 				if !errors.Is(err, ErrDamaged) {
 					t.Fatalf("got %v, %v; want %v", s, err, ErrDamaged)
+				}
+				if errors.Is(err, fs.ErrNotExist) { // commands would advise to create the file
+					t.Errorf("%q is %v", err, fs.ErrNotExist)
 				}
 				for _, want := range []string{file, "backup", "nothing was changed"} {
 					if !strings.Contains(err.Error(), want) {

@@ -312,6 +312,9 @@ func (d *document[T]) read(suffix string) (*content[T], error) {
 	if err != nil {
 		return nil, err
 	}
+	if !info.Mode().IsRegular() { // reading a pipe would wait for a writer
+		return nil, fmt.Errorf("it is not a regular file, but of mode %s (move it away)", info.Mode())
+	}
 	if info.Size() > maxFile {
 		return nil, fmt.Errorf("%w: %d bytes are too many", ErrDamaged, info.Size())
 	}
@@ -392,7 +395,10 @@ func (d *document[T]) recover() (*content[T], error) {
 	}
 	usable := oldErr == nil && !d.previousIsUnsafe
 	if !usable && d.loss == "" {
-		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %w); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
+		if missing {
+			err = fmt.Errorf("%w: it is missing", ErrDamaged)
+		}
+		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %v); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
 			d.path(""), err, d.path(previous), oldErr, d.base+previous)
 	}
 	kept := ""
@@ -403,8 +409,9 @@ func (d *document[T]) recover() (*content[T], error) {
 		}
 	}
 	if !usable {
-		if c, err = d.empty(1); err != nil {
-			return nil, err
+		var emptyErr error
+		if c, emptyErr = d.empty(1); emptyErr != nil {
+			return nil, emptyErr
 		}
 		d.logger.Warn("state file damaged; starting empty", append(d.damage(err, kept), slog.String("lost", d.loss))...)
 	} else {

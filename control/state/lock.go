@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // errLocked is what tryLock returns when another process has the lock.
@@ -18,6 +19,12 @@ var errLocked = errors.New("locked")
 func lockDir(dir string) (*os.File, error) {
 	name := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, syscall.EROFS) {
+		// The state can still be read, and a gateway whose disk became read-only should start again.
+		if there, openErr := os.Open(name); openErr == nil {
+			f, err = there, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock state directory: %w", remedy(err))
 	}

@@ -77,7 +77,9 @@ type Book struct {
 	dropped []peer.PublicKey // one-time peers that ended since the last Expire
 }
 
-// OpenBook reads the book and ends the tickets that have expired meanwhile.
+// OpenBook reads the book and ends the tickets that have expired meanwhile. If that cannot be
+// stored, it is in force anyway, and the book is [Book.Unstored]: a full disk must not keep a gateway
+// from starting.
 func OpenBook(now time.Time, o Options) (*Book, error) {
 	if o.Storage == nil || o.Names == nil || o.Key.IsZero() {
 		return nil, errors.New("open the ticket book: storage, names and the gateway's key are needed")
@@ -92,7 +94,11 @@ func OpenBook(now time.Time, o Options) (*Book, error) {
 	if b.seen.IsZero() {
 		b.seen = now
 	}
-	if err := b.change(now, func(*edit) error { return nil }); err != nil {
+	err := b.change(now, func(e *edit) error {
+		e.atOnce = true
+		return nil
+	})
+	if err != nil && !errors.Is(err, ErrStorage) {
 		return nil, fmt.Errorf("open the ticket book: %w", err)
 	}
 	return b, nil

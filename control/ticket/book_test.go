@@ -395,6 +395,25 @@ func TestNothingCountsThatCouldNotBeStored(t *testing.T) {
 	d.mustRedeem(noon, keys, ask(2, "other")) // the first one's redemption did not count
 }
 
+// A gateway is started again on a full disk, long after its tickets have expired.
+func TestABookOpensThoughItCannotBeStored(t *testing.T) {
+	d := newDesk(t, noon)
+	_, keys := d.invite(noon, standard())
+	d.store.err = errors.New("no space left on device")
+	later := noon.Add(2 * DefaultTTL)
+	d.reopen(later)
+	if _, err := d.redeem(later, keys, ask(1, "edge")); err == nil || errors.Is(err, ErrStorage) {
+		t.Errorf("Redeem: got %v, want that the ticket has expired", err)
+	}
+	if !d.Unstored() || len(d.OneTimePeers(later)) != 0 {
+		t.Errorf("unstored: %v, %d one-time peers; want true and 0", d.Unstored(), len(d.OneTimePeers(later)))
+	}
+	d.store.err = nil
+	if _, err := d.Expire(later); err != nil || d.Unstored() || d.store.Tickets().List[0].State != Expired {
+		t.Errorf("Expire when it can be stored: %v, %v", err, d.store.Tickets().List)
+	}
+}
+
 func TestARemovedPeerIsForgottenThoughItCannotBeStored(t *testing.T) {
 	d := newDesk(t, noon)
 	_, keys := d.invite(noon, standard())

@@ -178,6 +178,11 @@ func (m *Machine) HandshakeDone(now time.Time, over peer.Path) {
 		}
 	case Valid, Selected:
 	}
+	if m.sel == nil && m.probing {
+		// The peer may refuse our probes as those of an earlier start: after several copies of this
+		// gateway have ended, it cannot tell them from a replay. In-band it can.
+		m.talk.stale, m.talk.through = true, true
+	}
 }
 
 // Silent reports that what the tunnel sends on the selected path goes unanswered. The path is

@@ -127,7 +127,7 @@ func (u *mtu) forget() { *u = mtu{} }
 // overlayMTU returns the largest tunnel packet that passes unfragmented on the pair, in bytes; 0 =
 // unknown.
 func (m *Machine) overlayMTU(p *pair) int {
-	if p.mtu.payload == 0 {
+	if p == nil || p.mtu.payload == 0 {
 		return 0
 	}
 	return overlayOf(p.mtu.payload, LargestOverlayMTU(m.o.OverlayMTU))

@@ -18,9 +18,11 @@ const (
 type talk struct {
 	seq   uint64
 	stale bool // the peer has not been sent the current state
-	queue []Punch
-	said  time.Time
-	again int // how often the state was sent without a reply
+	// through: the tunnel just proved to work without a path.
+	through bool
+	queue   []Punch
+	said    time.Time
+	again   int // how often the state was sent without a reply
 
 	heard    bool // the peer's machine has sent something
 	peerBoot uint64
@@ -50,11 +52,11 @@ func (t *talk) accept(msg Message) bool {
 // say queues a step of punching.
 func (t *talk) say(p Punch) { t.queue = append(t.queue, p) }
 
-// take returns the messages to deliver. They need a path.
+// take returns the messages to deliver. They need a path, or a tunnel that works without one.
 func (t *talk) take(m *Machine) []Message {
-	queue := t.queue
-	t.queue = nil
-	if m.sel == nil {
+	queue, through := t.queue, t.through
+	t.queue, t.through = nil, false
+	if m.sel == nil && !through {
 		return nil
 	}
 	if !t.heard && t.again < resayTimes && !t.said.IsZero() && m.at(t.said.Add(resayFirst<<t.again)) {

@@ -89,3 +89,23 @@ func TestNoMoreIsToldThanIsLookedAt(t *testing.T) {
 		t.Errorf("told %+v, want the first %d", b.told, MaxCandidates)
 	}
 }
+
+// A peer that has heard several later starts cannot tell this one's probes from a replay, and
+// refuses them. The tunnel works, so the peer is told in-band which start this is.
+func TestTheStateIsToldThroughATunnelWithoutAPath(t *testing.T) {
+	b := newBench(t, true)
+	b.rtt[to(direct1)] = 20 * time.Millisecond
+	given(b, Candidate{direct1, SourceHost})
+	b.run(5 * time.Second)
+	delete(b.rtt, to(direct1))
+	b.run(time.Minute)
+	if s := b.status(to(direct1)).State; s != Failed {
+		t.Fatalf("the path is %v, want failed", s)
+	}
+	told := len(b.told)
+	b.m.HandshakeDone(b.now, to(direct1))
+	b.run(time.Minute)
+	if len(b.told) != told+1 {
+		t.Errorf("told %d times after a handshake, want once", len(b.told)-told)
+	}
+}
