@@ -411,7 +411,7 @@ func (c *churn) judge(t *testing.T, all []connection) {
 	for _, x := range all {
 		namespace := churnNamespaces[x.URL]
 		if x.Error != "" {
-			failed[x.Error[strings.LastIndex(x.Error, ": ")+1:]]++
+			failed[strings.TrimSpace(x.Error[strings.LastIndex(x.Error, ": ")+1:])]++
 			if !c.excuse(namespace, x, grace) {
 				t.Errorf("a connection to %s from %v to %v failed, and no pod of it ended: %s", namespace, x.Began, x.Ended, x.Error)
 			}

@@ -23,7 +23,7 @@ const (
 	// workers is how many connections or flows are opened concurrently.
 	workers = 32
 	// keep is how many connections each worker of a load holds open.
-	keep = 8
+	keep = 3
 	// firstSource is the lowest local port of flows.
 	firstSource = 20000
 )
