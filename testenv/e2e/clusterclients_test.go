@@ -207,7 +207,10 @@ type depot struct {
 // newDepots starts gateways, each on a host of its own, that export shop/flows to cloud.
 func (s *clusterset) newDepots(t *testing.T, count int) (all []depot) {
 	t.Helper()
-	hub := s.cloud.gatewayStatus().Gateway.PublicKey
+	var hub api.Status
+	if err := json.Unmarshal([]byte(s.cloud.kubectl("exec", "-n", gatewayNamespace, s.cloud.activePod(), "--", "/postern", "status", "-o", "json")), &hub); err != nil {
+		t.Fatal(err)
+	}
 	var manifest strings.Builder
 	for i := range count {
 		host := s.lab.Host(fmt.Sprint("depot-", i))
@@ -224,7 +227,7 @@ func (s *clusterset) newDepots(t *testing.T, count int) (all []depot) {
 		d.gateway = newGateway(t, host, fmt.Sprint("depot-", i), func(g *api.GatewaySpec) {
 			g.PrivateKeyFile = writeSecret(t, tempDir(t), "key", key.Base64())
 			g.Services.Named = []api.NamedService{{Name: "echo", Protocol: api.UDP, Port: 9000, Address: at.String(), Export: "shop/flows"}}
-			g.Peers = []api.Peer{{Name: "cloud", PublicKey: hub, Endpoints: []string{fmt.Sprintf("%s:%d", cloudNode, cloudNodePort)},
+			g.Peers = []api.Peer{{Name: "cloud", PublicKey: hub.Gateway.PublicKey, Endpoints: []string{fmt.Sprintf("%s:%d", cloudNode, cloudNodePort)},
 				Services: &api.PeerServices{Export: []string{"shop"}}}}
 		})
 		d.launch()
