@@ -33,7 +33,9 @@ const (
 	churnSlots = 2
 	// toldWithin is how much later than the test the gateway may hear of a change from the API
 	// server.
-	toldWithin = 500 * time.Millisecond
+	toldWithin = time.Second
+	// unreadyFor is how long a pod is not ready, so that a gateway that uses it is noticed.
+	unreadyFor = 4 * toldWithin
 	// Limits of what a gateway holds more than before, once all is over.
 	moreGoroutines, moreFiles, moreAfterChurn = 16, 8, 8 << 20
 	// quietWithin is how long it may take until that is so. A gateway returns memory after a minute
@@ -375,11 +377,17 @@ func (c *churn) lives(namespace, name string) error {
 		if _, err := c.await(ctx, name, ready); err != nil {
 			return err
 		}
-		c.mu.Lock()
-		if !ready {
-			c.unready++
+		if ready {
+			continue
 		}
+		c.mu.Lock()
+		c.unready++
 		c.mu.Unlock()
+		select {
+		case <-time.After(unreadyFor):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	c.mu.Lock()
 	c.pods[name].ending = time.Now()
@@ -400,7 +408,6 @@ func (c *churn) judge(t *testing.T, all []connection) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	grace := toldWithin * slow()
 	went := 0
 	for _, p := range c.pods {
 		if !p.ending.IsZero() {
@@ -412,7 +419,7 @@ func (c *churn) judge(t *testing.T, all []connection) {
 		namespace := churnNamespaces[x.URL]
 		if x.Error != "" {
 			failed[strings.TrimSpace(x.Error[strings.LastIndex(x.Error, ": ")+1:])]++
-			if !c.excuse(namespace, x, grace) {
+			if !c.excuse(namespace, x) {
 				t.Errorf("a connection to %s from %v to %v failed, and no pod of it ended: %s", namespace, x.Began, x.Ended, x.Error)
 			}
 			continue
@@ -424,7 +431,7 @@ func (c *churn) judge(t *testing.T, all []connection) {
 			continue
 		}
 		late := p.notReadyFor(x)
-		if latest = max(latest, late); late > grace {
+		if latest = max(latest, late); late > toldWithin {
 			t.Errorf("%s answered a connection that began %v after the API server had told that it was not ready", x.Who, late)
 		}
 	}
@@ -460,7 +467,7 @@ func (p *churned) notReadyFor(x connection) time.Duration {
 
 // excuse reports whether a connection failed while a pod of its service was ending, as the API server
 // had not yet told when it began.
-func (c *churn) excuse(namespace string, x connection, grace time.Duration) bool {
+func (c *churn) excuse(namespace string, x connection) bool {
 	for name, p := range c.pods {
 		if !strings.HasPrefix(name, namespace+"-") || p.ending.IsZero() || p.ending.After(x.Ended) {
 			continue
@@ -471,7 +478,7 @@ func (c *churn) excuse(namespace string, x connection, grace time.Duration) bool
 				until = r.to
 			}
 		}
-		if x.Began.Before(until.Add(grace)) {
+		if x.Began.Before(until.Add(toldWithin)) {
 			return true
 		}
 	}
