@@ -160,6 +160,13 @@ WORKLOAD ?= 10m
 test-clusterset: build e2e-packages kube-binaries ## As root: 500 exports in three clusters and what takes things away meanwhile; an etcd client for WORKLOAD (10m) over a bad path (figures)
 	POSTERN_WORKLOAD=$(WORKLOAD) $(GO) test -tags e2e,mcs -count 1 -v -timeout 2h -run 'TestFiveHundredExports|TestWorkload' ./testenv/e2e
 
+.PHONY: test-clusterchurn
+CHURN   ?= 10000
+CLIENTS ?= 1000
+FLOWS   ?= 100000
+test-clusterchurn: build e2e-packages kube-binaries ## As root: CHURN (10,000) connections between real clusters while pods come and go; CLIENTS (1,000) that keep their pods; FLOWS (100,000) of datagrams through one import
+	POSTERN_CHURN=$(CHURN) POSTERN_CLIENTS=$(CLIENTS) POSTERN_FLOWS=$(FLOWS) $(GO) test -tags e2e,mcs -count 1 -v -timeout 1h -run 'TestPodsComeAndGo|TestManyClients' ./testenv/e2e
+
 .PHONY: e2e-packages
 e2e-packages:
 	@missing=; for p in $(E2E_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \

@@ -93,7 +93,7 @@ func NewFlows(l Limits) *Flows {
 	all, loops := newBuffers(l.Buffers, l.PeerBuffers), &loops{ends: make(map[end]int)}
 	return &Flows{limits: l, buffers: [...]*buffers{access: all, control: all, workload: newBuffers(l.Buffers/2, l.PeerBuffers/2)}, drainIdle: drainIdle,
 		open: make(map[*flow]struct{}), used: make(map[share]*account),
-		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l.udp(), loops), loops: loops}
+		arriving: make(map[share]*rate.Limiter), udp: newUDPFlows(l, loops), loops: loops}
 }
 
 // Attach sets the tunnel for datagrams, and the gateway's address in it, before there are peers.

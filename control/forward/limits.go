@@ -30,8 +30,9 @@ type Limits struct {
 	// outage they are all opened again. Further ones are refused before anything is done for them.
 	PeerRate, PeerBurst int
 	// UDPFlows is the maximum number of flows of datagrams of the gateway, PeerUDPFlows that of one
-	// peer in one direction. They are counted separately from connections.
-	UDPFlows, PeerUDPFlows int
+	// peer in one direction. They are counted separately from connections. InboundUDPFlows is the
+	// maximum number of inbound ones, each of which has a socket; one peer may have half of them.
+	UDPFlows, PeerUDPFlows, InboundUDPFlows int
 	// WorkloadFlows is the maximum number of connections of workloads, PeerWorkloadFlows that of
 	// one peer in one direction.
 	WorkloadFlows, PeerWorkloadFlows int
@@ -56,7 +57,7 @@ const (
 	// the kernel's socket of an inbound one (BenchmarkUDPFlow).
 	udpFlowMemory, udpOwnMemory = 3500, 550
 	// udpMemoryFraction and udpFilesFraction are the divisors of the process' memory limit, and of
-	// its file descriptors, for what flows of datagrams may take.
+	// its file descriptors, for what flows of datagrams may take, the latter inbound ones alone.
 	udpMemoryFraction, udpFilesFraction = 8, 2
 	// udpHalfOpen is how many flows of one peer may wait for a name to be resolved.
 	udpHalfOpen = 1024
@@ -98,8 +99,9 @@ func (l Limits) withDefaults() Limits {
 	set(&l.Reserve, defaultReserve)
 	set(&l.PeerRate, api.DefaultConnectionsPerSecond)
 	set(&l.PeerBurst, l.PeerFlows+l.PeerRate)
-	set(&l.UDPFlows, int(min(defaultUDPFlows, debug.SetMemoryLimit(-1)/udpMemoryFraction/udpFlowMemory, openFiles()/udpFilesFraction)))
+	set(&l.UDPFlows, int(min(defaultUDPFlows, debug.SetMemoryLimit(-1)/udpMemoryFraction/udpFlowMemory)))
 	set(&l.PeerUDPFlows, (l.UDPFlows+1)/2)
+	set(&l.InboundUDPFlows, int(openFiles()/udpFilesFraction))
 	set(&l.WorkloadFlows, int(min(defaultTotal, debug.SetMemoryLimit(-1)/workloadMemoryFraction/workloadFlowMemory)))
 	set(&l.PeerWorkloadFlows, (l.WorkloadFlows+1)/2)
 	set(&l.Buffers, defaultBuffers)

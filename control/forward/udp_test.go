@@ -386,6 +386,50 @@ func TestAPeerCannotTakeAllFlows(t *testing.T) {
 	}
 }
 
+// Inbound flows, which have sockets, have bounds of their own, and take their part of the total.
+func TestInboundFlowsHaveBounds(t *testing.T) {
+	up := udpServer(t)
+	g := newGateway(t, Limits{UDPFlows: 40, PeerUDPFlows: 30, InboundUDPFlows: 15, Reserve: 1}, nil)
+	g.attach()
+	g.dns(up.LocalAddr().String(), port53)
+	g.allow["other"] = append(g.allow["other"], "dns")
+	taken := func(a netip.Addr) (n int) {
+		for n < 100 && g.datagram(netip.AddrPortFrom(a, uint16(4000+n)), 53, "x") {
+			n++
+		}
+		return n
+	}
+	if a, b := taken(cloudAddr), taken(otherAddr); a != 8 || b != 7 {
+		t.Errorf("two peers have %d and %d flows, want half of 15 and the rest", a, b)
+	}
+	if r := g.in.UDPCounters().Refused; r[PeerFlowLimit] != 1 || r[TotalFlowLimit] != 1 {
+		t.Errorf("counted are %v", r)
+	}
+	o := NewOutbound(g.flows, OutboundOptions{Find: func(context.Context, Target) (netip.AddrPort, error) {
+		return netip.AddrPortFrom(cloudAddr, 53), nil
+	}})
+	defer o.Close()
+	o.SetLocals([]Local{{Peer: "cloud", Service: "dns", Address: "127.0.0.1:0/UDP"}})
+	e, loopback := o.ear(t, "cloud"), netip.MustParseAddr("127.0.0.1")
+	for i := range 40 {
+		e.datagram(netip.AddrPortFrom(loopback, uint16(4000+i)), []byte("x"))
+	}
+	if n := g.flows.UDPCount()[DirectionOutbound]; n != 40-15 {
+		t.Errorf("%d outbound flows, want what is left of 40", n)
+	}
+	if r := o.UDPCounters().Refused; r[TotalFlowLimit] != 15 {
+		t.Errorf("counted are %v", r)
+	}
+	g.flows.ClosePeer("other")
+	for i := range 7 { // outbound ones take the places
+		e.datagram(netip.AddrPortFrom(loopback, uint16(5000+i)), []byte("x"))
+	}
+	g.flows.ClosePeer("cloud")
+	if a, b := taken(cloudAddr), taken(otherAddr); a+b != 15 {
+		t.Errorf("when all flows have ended, two peers have %d and %d flows, want 15 together", a, b)
+	}
+}
+
 // newUDPOutbound returns a gateway with listeners for UDP services of cloud.
 func newUDPOutbound(t *testing.T, find func(context.Context, Target) (netip.AddrPort, error), at ...string) (*Outbound, *gateway, *tunnel) {
 	t.Helper()
@@ -813,7 +857,7 @@ func BenchmarkUDPFlow(b *testing.B) {
 		m := int(min(20_000, openFiles()*3/4))
 		for b.Loop() {
 			up := udpServer(b)
-			flows := NewFlows(Limits{UDPFlows: 2 * m, PeerUDPFlows: m})
+			flows := NewFlows(Limits{UDPFlows: 2 * m, PeerUDPFlows: m, InboundUDPFlows: 2 * m})
 			flows.Attach(&counting{}, ownAddr)
 			in := NewInbound(flows, InboundOptions{Resolve: func(netip.Addr) (Peer, bool) { return Peer{Name: "cloud"}, true },
 				Allowed: func(Peer, string) bool { return true }})

@@ -41,7 +41,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	}
 	if reason != "" && reason != duplicate {
 		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
-		in.tell(refusal{remote, local, p, s, reason, nil, t.bounds})
+		in.tell(refusal{remote, local, p, s, reason, nil, t.boundsOf(DirectionInbound)})
 		return false
 	}
 	return t.fromPeer(k, payload)
@@ -78,7 +78,7 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 			f.table.tunnel.RefuseUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote)
 		}
 		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
-		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.bounds})
+		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.boundsOf(DirectionInbound)})
 		return
 	}
 	if s.Backends != nil {
@@ -97,7 +97,7 @@ func (in *Inbound) upstreamRefused(f *udpFlow) {
 	in.flows.refuse(in.udp, DirectionInbound, f.owner.peer, f.service, UpstreamDown)
 	in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), Peer{Name: f.owner.peer},
 		Service{Name: f.service, Upstream: f.upstream}, UpstreamDown,
-		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), f.table.bounds})
+		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), f.table.boundsOf(DirectionInbound)})
 }
 
 // disconnected records the end of a flow.

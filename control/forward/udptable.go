@@ -38,27 +38,29 @@ type udpKey struct {
 // udpFlows is the table of flows of datagrams. No lock is held over I/O, and no datagram is waited
 // for or blocks: those without room are dropped and counted.
 type udpFlows struct {
-	bounds  bounds
-	sockets sockets
-	tunnel  Tunnel     // since Flows.Attach
-	own     netip.Addr // in the tunnel
-	dropped map[Dropped]*atomic.Uint64
-	ctx     context.Context // of those that are being opened
-	cancel  context.CancelFunc
-	openers sync.WaitGroup
-	loops   *loops
+	bounds      bounds
+	mostInbound int // the maximum number of inbound flows
+	sockets     sockets
+	tunnel      Tunnel     // since Flows.Attach
+	own         netip.Addr // in the tunnel
+	dropped     map[Dropped]*atomic.Uint64
+	ctx         context.Context // of those that are being opened
+	cancel      context.CancelFunc
+	openers     sync.WaitGroup
+	loops       *loops
 
-	mu       sync.Mutex
-	stopping bool
-	flows    map[udpKey]*udpFlow // those that have a key
-	names    lookups
-	owners   map[share]*udpOwner
-	total    [unadmitted + 1]int // of workload, and unadmitted
-	sweeper  *time.Timer         // nil while there are none
+	mu          sync.Mutex
+	stopping    bool
+	flows       map[udpKey]*udpFlow // those that have a key
+	names       lookups
+	owners      map[share]*udpOwner
+	total       [unadmitted + 1]int // of workload, and unadmitted
+	openInbound int                 // flows
+	sweeper     *time.Timer         // nil while there are none
 }
 
-func newUDPFlows(b bounds, l *loops) *udpFlows {
-	t := &udpFlows{bounds: b, loops: l, dropped: map[Dropped]*atomic.Uint64{TooLarge: {}, NoRoom: {}},
+func newUDPFlows(l Limits, loops *loops) *udpFlows {
+	t := &udpFlows{bounds: l.udp(), mostInbound: l.InboundUDPFlows, loops: loops, dropped: map[Dropped]*atomic.Uint64{TooLarge: {}, NoRoom: {}},
 		flows: make(map[udpKey]*udpFlow), owners: make(map[share]*udpOwner)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
@@ -119,16 +121,28 @@ func shareOfUDP(direction, peer string) share {
 	return share{direction: direction, peer: peer, udp: true}
 }
 
+// boundsOf returns the bounds of flows in a direction.
+func (t *udpFlows) boundsOf(direction string) bounds {
+	b := t.bounds
+	if direction == DirectionInbound && t.mostInbound < b.total {
+		b.total, b.peer = t.mostInbound, min(b.peer, (t.mostInbound+1)/2)
+	}
+	return b
+}
+
 // ownerLocked returns the owner of a share if it may have a flow, too.
 func (t *udpFlows) ownerLocked(f *udpFlow, k share) (*udpOwner, Reason) {
-	o, b := t.owners[k], t.bounds
+	o, b, total := t.owners[k], t.boundsOf(k.direction), t.total[k.class]
 	if o == nil {
 		o = &udpOwner{share: k}
 	}
-	if k.class == unadmitted {
+	switch {
+	case k.class == unadmitted:
 		b = unadmittedBounds
+	case k.direction == DirectionInbound: // What is left is the lesser of both.
+		total = max(t.openInbound, total-(t.bounds.total-b.total))
 	}
-	return o, b.admit(&o.account, o.clientOf(f), t.total[k.class])
+	return o, b.admit(&o.account, o.clientOf(f), total)
 }
 
 // takeLocked counts a half-open flow as one of its owner's.
@@ -138,6 +152,9 @@ func (t *udpFlows) takeLocked(f *udpFlow, o *udpOwner) {
 	o.bytes += f.rx + f.tx
 	o.waiting += f.waitingBytes()
 	t.total[o.class]++
+	if o.direction == DirectionInbound {
+		t.openInbound++
+	}
 	o.lists[f.phase].push(f)
 	f.owner = o
 }
@@ -156,6 +173,9 @@ func (t *udpFlows) leaveLocked(f *udpFlow) {
 		delete(t.owners, o.share)
 	}
 	t.total[o.class]--
+	if o.direction == DirectionInbound {
+		t.openInbound--
+	}
 }
 
 // place assigns an outbound flow one of our ports towards its destination.

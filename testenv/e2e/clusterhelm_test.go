@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,7 +26,7 @@ func TestHelmSkew(t *testing.T) {
 				{Arch: runtime.GOARCH, Programs: map[string]string{"/postern": older.path}, Entrypoint: "/postern"}}}); err != nil {
 				t.Fatal(err)
 			}
-			s := startClusterset(t, []string{archive}, "edge", "cloud")
+			s := startClusterset(t, netip.Prefix{}, []string{archive}, "edge", "cloud")
 			c := &clusters{edge: s.edge, cloud: s.cloud, nat: s.nat}
 			c.edge.restricted(tenant)
 			c.cloud.restricted(tenant)

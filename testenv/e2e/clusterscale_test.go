@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strconv"
@@ -175,7 +176,7 @@ func (s *clusterset) together(t *testing.T, do func(*cluster) error) {
 // TestFiveHundredExports has three clusters export 500 services to each other, and breaks
 // everything that can be broken meanwhile.
 func TestFiveHundredExports(t *testing.T) {
-	s := startClusterset(t, nil, "edge", "branch", "cloud")
+	s := startClusterset(t, netip.Prefix{}, nil, "edge", "branch", "cloud")
 	s.install()
 	s.peer()
 	without := map[*cluster]int{}

@@ -45,6 +45,7 @@ type clusterset struct {
 	wan                 *netlab.Network
 	nat                 *netlab.NAT
 	operator            *netlab.Host
+	lab                 *netlab.Lab
 }
 
 const setRelay = "198.51.100.40"
@@ -53,21 +54,22 @@ const setRelay = "198.51.100.40"
 // import everywhere, and peers them.
 func newClusterset(t *testing.T, further ...string) *clusterset {
 	t.Helper()
-	s := startClusterset(t, further, "edge", "cloud")
+	s := startClusterset(t, netip.Prefix{}, further, "edge", "cloud")
 	s.install("mcs.enabled=true", "mcs.allNamespaces=true")
 	s.peer()
 	return s
 }
 
-// startClusterset starts clusters with the given names and further images.
-func startClusterset(t *testing.T, further []string, names ...string) *clusterset {
+// startClusterset starts clusters with the given names and further images. All have the same range of
+// pods; the zero value is the default.
+func startClusterset(t *testing.T, pods netip.Prefix, further []string, names ...string) *clusterset {
 	t.Helper()
 	lab := netlab.New(t)
 	wan := lab.Network("wan", netip.MustParsePrefix("198.51.100.0/24"))
 	lan := lab.Network("lan", netip.MustParsePrefix("192.168.7.0/24"))
 	s := &clusterset{wan: wan, nat: lab.NAT("nat", netlab.NATOptions{Kind: netlab.PortRestricted,
 		WAN: wan, WANAddr: netip.MustParseAddr(cloudNATAddr), LAN: lan, LANAddr: netip.MustParseAddr(edgeGateway)}),
-		operator: lab.Host("operator")}
+		operator: lab.Host("operator"), lab: lab}
 	s.operator.Attach("eth0", wan, netip.MustParseAddr("198.51.100.50"))
 	s.operator.Attach("eth1", lan, netip.MustParseAddr("192.168.7.50"))
 	relay := lab.Host("relay")
@@ -98,7 +100,7 @@ func startClusterset(t *testing.T, further []string, names ...string) *clusterse
 		node := lab.Host(place.name)
 		node.Attach("eth0", place.network, netip.MustParseAddr(place.addr))
 		node.DefaultRoute(netip.MustParseAddr(place.gateway))
-		*place.one = &cluster{t: t, name: place.name, node: node, helm: helm, dns: dns}
+		*place.one = &cluster{t: t, name: place.name, node: node, helm: helm, dns: dns, pods: pods}
 		starting[place.addr], s.all = *place.one, append(s.all, *place.one)
 	}
 	startClusters(ctx, t, append(imageArchives(ctx, t), further...), starting)

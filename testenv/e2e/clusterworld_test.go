@@ -53,8 +53,9 @@ type cluster struct {
 	t    *testing.T
 	name string
 	node *netlab.Host
-	helm string // the program
-	dns  string // that of CoreDNS; "" is the test's own
+	helm string       // the program
+	dns  string       // that of CoreDNS; "" is the test's own
+	pods netip.Prefix // the range of pods; the zero value is the default
 }
 
 // clusters are all.
@@ -144,7 +145,7 @@ func startClusters(ctx context.Context, t *testing.T, archives []string, all map
 // fails the test without ending it.
 func (c *cluster) start(ctx context.Context, dir string, addr netip.Addr, archives []string) {
 	var err error
-	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr, CoreDNS: c.dns})
+	c.Cluster, err = kube.StartNode(ctx, kube.NodeOptions{Dir: dir, Namespace: c.node.Namespace(), Name: c.name, NodeAddress: addr, CoreDNS: c.dns, PodCIDR: c.pods})
 	if err != nil {
 		c.t.Error(err)
 		return

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,7 +85,7 @@ func newConformance(t *testing.T, names ...string) *mcsSuite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startClusterset(t, images, names...)
+	s := startClusterset(t, netip.Prefix{}, images, names...)
 	s.install("mcs.enabled=true", "mcs.allNamespaces=true")
 	s.peer()
 	return &mcsSuite{s, suite, folder, s.kubeconfig(t)}

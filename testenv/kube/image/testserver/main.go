@@ -1,6 +1,6 @@
 // Command testserver runs in the pods of test clusters. Without arguments it is a server: HTTP on
 // TCP 8080, which answers each request with its method, path and host name, and UDP 9000, which
-// echoes each datagram. Images have no shell, so it is also the client that tests run with
+// echoes each datagram. It is ready (/readyz) unless /unready was the last request of that and /ready. Images have no shell, so it is also the client that tests run with
 // `kubectl exec`:
 //
 //	testserver udp ADDRESS:PORT TEXT   sends TEXT until an answer comes, and prints it
@@ -9,7 +9,14 @@
 //	testserver api PATH                the same at the pod's own API server, with the
 //	                                   token and the authority of its service account
 //
-// A client gives up after 30 s with exit code 1.
+// A client gives up after 30 s with exit code 1. The loads take as long as they take, and print a
+// report (JSON):
+//
+//	testserver load COUNT RATE URL...          opens COUNT connections in turn, RATE a second, and holds some
+//	testserver clients FIRST COUNT URL         asks from each of COUNT addresses of its own
+//	testserver flows ADDRESS:PORT FIRST EACH COUNT DURATION
+//	                                           has COUNT flows echo two datagrams, EACH of them from one
+//	                                           address; gives each up after DURATION
 package main
 
 import (
@@ -21,11 +28,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -42,7 +52,7 @@ const clientTimeout = 30 * time.Second
 // accountDir is where the kubelet mounts the files of a service account.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | hold ADDRESS:PORT | api PATH]")
+var errUsage = errors.New("usage: testserver [udp ADDRESS:PORT TEXT | get URL | hold ADDRESS:PORT | api PATH | load … | clients … | flows …]")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -56,6 +66,27 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return serve(ctx, out)
+	}
+	switch {
+	case args[0] == "load" && len(args) > 3:
+		count, rate := atoi(args[1]), atoi(args[2])
+		return load(ctx, count, rate, args[3:], out)
+	case args[0] == "clients" && len(args) == 4:
+		first, err := netip.ParseAddr(args[1])
+		if err != nil {
+			return err
+		}
+		return clients(ctx, first, atoi(args[2]), args[3], out)
+	case args[0] == "flows" && len(args) == 6:
+		first, err := netip.ParseAddr(args[2])
+		if err != nil {
+			return err
+		}
+		giveUp, err := time.ParseDuration(args[5])
+		if err != nil {
+			return err
+		}
+		return useFlows(ctx, args[1], first, max(1, atoi(args[3])), atoi(args[4]), giveUp, out)
 	}
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -73,6 +104,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
+// atoi returns 0 for what is no number.
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
 // serve serves until ctx ends.
 func serve(ctx context.Context, out io.Writer) error {
 	host, err := os.Hostname()
@@ -83,8 +120,17 @@ func serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var unready atomic.Bool
 	server := &http.Server{Addr: httpAddress, ReadHeaderTimeout: clientTimeout,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/ready", "/unready":
+				unready.Store(r.URL.Path == "/unready")
+			case "/readyz":
+				if unready.Load() {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}
 			fmt.Fprintf(w, "%s %s %s\n", r.Method, r.URL.Path, host)
 			fmt.Fprintf(out, "%s %s from %s\n", r.Method, r.URL.Path, r.RemoteAddr)
 		})}
