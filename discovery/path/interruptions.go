@@ -103,6 +103,9 @@ func (x *interruptions) find() Interruptions {
 func periodOf(apart []time.Duration) time.Duration {
 	shortest := slices.Min(apart)
 	for _, period := range []time.Duration{shortest, shortest / 2} {
+		if period < leastPeriod/2 { // far too short, or not even positive
+			break
+		}
 		var sum time.Duration
 		n := 0
 		for _, d := range apart {

@@ -84,3 +84,12 @@ func TestIrregularInterruptionsHaveNoPeriod(t *testing.T) {
 		t.Errorf("restarts of the peer: %+v", got)
 	}
 }
+
+// Interruptions that seem to begin at once, as when a clock is set back, have none either.
+func TestIntervalsOfNothingHaveNoPeriod(t *testing.T) {
+	for _, shortest := range []time.Duration{-time.Second, 0, 1} {
+		if got := periodOf([]time.Duration{shortest, time.Minute, time.Minute, time.Minute}); got != 0 {
+			t.Errorf("intervals of %v and 1m: got a period of %v", shortest, got)
+		}
+	}
+}
