@@ -50,11 +50,12 @@ type interruptions struct {
 	regular Interruptions // those of last
 }
 
-// watch notes whether the path in use works now.
+// watch notes whether the path in use works now, which only probes show in time.
 func (m *Machine) watch() {
 	x, s := &m.interruptions, m.sel
 	works := s != nil && s.state == Selected
 	switch {
+	case !m.probing:
 	case !works && x.broken.IsZero() && (s != nil || m.why != ""):
 		if x.broken = m.now; s != nil && s.asked > 0 {
 			x.broken = s.askedAt

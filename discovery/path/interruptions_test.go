@@ -127,3 +127,21 @@ func TestWhoSleepsAtNightIsNotInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// A plain WireGuard peer, which answers no probes, is silent when it sleeps, and that shows when
+// something is sent to it.
+func TestAPeerThatAnswersNoProbesIsNotInterrupted(t *testing.T) {
+	b := newBench(t, true)
+	given(b, Candidate{direct1, SourceAdvertised})
+	for range 10 {
+		b.m.HandshakeDone(b.now, to(direct1))
+		b.run(290 * time.Second)
+		b.m.Silent(b.now)
+		b.run(10 * time.Second)
+	}
+	b.m.HandshakeDone(b.now, to(direct1))
+	b.run(time.Second)
+	if s := b.m.Snapshot(); s.Interruptions.Times > 0 || s.Kind == KindNone {
+		t.Errorf("got %+v", s.Interruptions)
+	}
+}
