@@ -378,7 +378,9 @@ func TestTheChartsRightsWillDo(t *testing.T) {
 	derived := imported.Annotations[derivedAnnotation]
 	for range 3 {
 		s.kubectl("", "annotate", "service", "-n", "shop", derived, annotationApplied+"-")
-		wait(s, core, "it is put right", func(x metav1.PartialObjectMetadata) bool { return x.Name == derived && x.Annotations[annotationApplied] != "" })
+		wait(s, core, "it is put right", func(x metav1.PartialObjectMetadata) bool {
+			return x.Name == derived && x.Annotations[annotationApplied] != ""
+		})
 	}
 	if p := s.problem(catalogue.ObjectReverted); p.Params.Manager != "" || p.Params.Object != "Service "+derived {
 		t.Errorf("somebody removes something: %+v", p.Params)
