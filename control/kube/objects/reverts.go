@@ -204,7 +204,7 @@ type entry struct {
 func ownEntry(list []metav1.ManagedFieldsEntry, subresource string) (out entry) {
 	for _, e := range list {
 		if e.Manager == FieldManager && e.Subresource == subresource && e.Time != nil && e.FieldsV1 != nil && !e.Time.Time.Before(out.at) {
-			out = entry{e.Time.Time, sha256.Sum256(e.FieldsV1.Raw)}
+			out = entry{e.Time.Time, sha256.Sum256(e.FieldsV1.GetRawBytes())}
 		}
 	}
 	return out

@@ -45,7 +45,7 @@ func (c *cluster) change(manager string, f func()) {
 	c.peer.ResourceVersion = fmt.Sprint(c.version)
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	fields, _ := json.Marshal(c.peer.Status) // not in their form
-	owned := &metav1.FieldsV1{Raw: []byte(strings.NewReplacer(`"connected"`, "{}", `"failed"`, "{}", `"PST0112"`, "{}", `"PST0101"`, "{}").Replace(string(fields)))}
+	owned := metav1.NewFieldsV1(strings.NewReplacer(`"connected"`, "{}", `"failed"`, "{}", `"PST0112"`, "{}", `"PST0101"`, "{}").Replace(string(fields)))
 	for i, e := range c.peer.ManagedFields {
 		if e.Manager == manager {
 			c.peer.ManagedFields[i].Time, c.peer.ManagedFields[i].FieldsV1 = &now, owned
