@@ -1,6 +1,7 @@
 package path
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -8,16 +9,21 @@ import (
 const (
 	// maxInterruptions bounds those that are remembered.
 	maxInterruptions = 16
-	// leastInterruptions are needed for a period: fewer may fit one by chance.
+	// leastInterruptions are needed for a period, and so many that the probability that they fit it by
+	// chance is at most mostChance: on a path that fails often, many periods are tried.
 	leastInterruptions = 5
+	mostChance         = 1.0 / 5000
+	// longestOutage is the longest that a link, a NAT or a router causes on a schedule. Longer ones are of
+	// machines that are suspended or switched off, often at the same time of the day.
+	longestOutage = 10 * time.Minute
 	// leastPeriod is the shortest period that is told from single lost packets.
 	leastPeriod = 8 * time.Second
 	// An interval fits if it differs from a multiple of the period by no more than fitShare of it, or
 	// fitLeast: an outage ends unseen between two probes. But never by more than fitMost of it, which
-	// nearly everything would. Up to maxMultiple-1 outages in a row may have been missed: while the
+	// nearly everything would, or by fitTime, as what somebody does every day would. Up to maxMultiple-1 outages in a row may have been missed: while the
 	// tunnel is idle, there is a probe every 20 s.
 	fitShare, fitMost = 0.02, 0.1
-	fitLeast          = 2 * repeatMax
+	fitLeast, fitTime = 2 * repeatMax, 2 * time.Minute
 	maxMultiple       = 8
 	// rebootWithin is how long after an interruption it shows that the peer was restarted.
 	rebootWithin = 30 * time.Second
@@ -44,25 +50,34 @@ type interruptions struct {
 	regular Interruptions // those of last
 }
 
-// watch notes whether the path in use works now.
+// watch notes whether the path in use works now, which only probes show in time.
 func (m *Machine) watch() {
 	x, s := &m.interruptions, m.sel
 	works := s != nil && s.state == Selected
 	switch {
+	case !m.probing:
 	case !works && x.broken.IsZero() && (s != nil || m.why != ""):
 		if x.broken = m.now; s != nil && s.asked > 0 {
 			x.broken = s.askedAt
 		}
 	case works && !x.broken.IsZero():
 		if m.rebooted.Before(x.broken) {
-			if len(x.last) == maxInterruptions {
-				x.last = slices.Delete(x.last, 0, 1)
-			}
-			x.last = append(x.last, outage{x.broken, m.now})
-			x.regular = x.find()
+			x.ended(outage{x.broken, m.now})
 		}
 		x.broken = time.Time{}
 	}
+}
+
+// ended adds an outage.
+func (x *interruptions) ended(o outage) {
+	if o.ended.Sub(o.began) > longestOutage {
+		return
+	}
+	if len(x.last) == maxInterruptions {
+		x.last = slices.Delete(x.last, 0, 1)
+	}
+	x.last = append(x.last, o)
+	x.regular = x.find()
 }
 
 // restarted takes back the last outage if it was a restart of the peer.
@@ -119,8 +134,9 @@ func periodOf(apart []time.Duration) time.Duration {
 }
 
 func fits(apart []time.Duration, period time.Duration) bool {
-	slack := min(max(fitLeast, time.Duration(fitShare*float64(period))), time.Duration(fitMost*float64(period)))
-	return !slices.ContainsFunc(apart, func(d time.Duration) bool {
+	slack := min(max(fitLeast, time.Duration(fitShare*float64(period))), fitTime, time.Duration(fitMost*float64(period)))
+	chance := math.Pow(2*float64(slack)/float64(period), float64(len(apart)-1)) // the first gives the period
+	return chance <= mostChance && !slices.ContainsFunc(apart, func(d time.Duration) bool {
 		n := (d + period/2) / period
 		return n > maxMultiple || (d-n*period).Abs() > slack
 	})

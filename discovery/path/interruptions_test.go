@@ -93,3 +93,63 @@ func TestIntervalsOfNothingHaveNoPeriod(t *testing.T) {
 		}
 	}
 }
+// On a path that fails often, some intervals fit a short period by chance. Nearly always that is seen.
+func TestIntervalsThatFitByChanceHaveNoPeriod(t *testing.T) {
+	dice, regular := rand.New(rand.NewPCG(1, 2)), 0
+	const outages = 20_000
+	var x interruptions
+	now := time.Unix(0, 0)
+	for range outages {
+		began := now.Add(10*time.Second + time.Duration(dice.ExpFloat64()*float64(20*time.Second)))
+		now = began.Add(4*time.Second + time.Duration(dice.ExpFloat64()*float64(6*time.Second)))
+		if x.ended(outage{began, now}); x.regular.Times > 0 {
+			regular++
+		}
+	}
+	if regular > outages/200 {
+		t.Errorf("after %d of %d irregular outages they are regular", regular, outages)
+	}
+}
+
+// Somebody who switches a machine off at night, and on at about nine, is no router that reconnects.
+func TestWhoSleepsAtNightIsNotInterrupted(t *testing.T) {
+	for name, c := range map[string]struct {
+		down, spread time.Duration
+		regular      bool
+	}{
+		"a laptop at night":                   {15 * time.Hour, 20 * time.Minute, false},
+		"a machine that is off by schedule":   {15 * time.Hour, 0, false},
+		"somebody who moves at about nine":    {time.Minute, 20 * time.Minute, false},
+		"a router that reconnects each night": {time.Minute, 0, true},
+	} {
+		dice := rand.New(rand.NewPCG(1, 2))
+		var x interruptions
+		day := time.Unix(0, 0)
+		for range 10 {
+			day = day.Add(24 * time.Hour)
+			ended := day.Add(time.Duration((2*dice.Float64() - 1) * float64(c.spread)))
+			x.ended(outage{ended.Add(-c.down), ended})
+		}
+		if got := x.regular.Times > 0; got != c.regular {
+			t.Errorf("%s: regular: %v", name, got)
+		}
+	}
+}
+
+// A plain WireGuard peer, which answers no probes, is silent when it sleeps, and that shows when
+// something is sent to it.
+func TestAPeerThatAnswersNoProbesIsNotInterrupted(t *testing.T) {
+	b := newBench(t, true)
+	given(b, Candidate{direct1, SourceAdvertised})
+	for range 10 {
+		b.m.HandshakeDone(b.now, to(direct1))
+		b.run(290 * time.Second)
+		b.m.Silent(b.now)
+		b.run(10 * time.Second)
+	}
+	b.m.HandshakeDone(b.now, to(direct1))
+	b.run(time.Second)
+	if s := b.m.Snapshot(); s.Interruptions.Times > 0 || s.Kind == KindNone {
+		t.Errorf("got %+v", s.Interruptions)
+	}
+}

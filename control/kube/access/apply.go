@@ -99,6 +99,7 @@ func (k *Keeper) settle(ctx context.Context, offers []offer) error {
 			}
 		}
 	}
+	k.reverts.Keep(func(t objects.Target) bool { return wanted[id{t.Kind, t.Name}] })
 	for _, i := range sorted(k.have) {
 		if k.waits(i) || wanted[i] || k.young() {
 			continue
@@ -166,7 +167,7 @@ func (k *Keeper) apply(ctx context.Context, o object) error {
 		return err
 	}
 	sum := sha256.Sum256(plain)
-	if k.have[o.id].sum == sum || k.reverts.Wait(k.target(kind, o), time.Now()) > 0 {
+	if k.have[o.id].sum == sum || k.reverts.Wait(k.target(kind, o), string(sum[:]), time.Now()) > 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -158,3 +158,43 @@ func TestWhoChangesServicesBackIsReported(t *testing.T) {
 		})
 	}
 }
+
+// The objects of a peer that comes and goes were changed back by nobody.
+func TestWhoComesAndGoesIsNoRevert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		version, there := 0, false
+		k := keeperOf(&gateway{ports: map[string]uint16{"registry": 5000}})
+		k.log, k.refused = slog.New(slog.DiscardHandler), map[id]check.OwnProblem{}
+		client := fakeclient.New(func(r *http.Request) (int, string) {
+			switch r.Method {
+			case http.MethodPatch:
+				there = true
+			case http.MethodDelete:
+				there = false
+			case http.MethodGet:
+				if !there {
+					return http.StatusNotFound, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}`
+				}
+			}
+			version++
+			return http.StatusOK, fmt.Sprintf(`{"metadata": {"name": %q, "uid": "%d", "resourceVersion": "%d"}}`, path.Base(r.URL.Path), version, version)
+		})
+		k.kinds = []*kind{{name: kindService, resource: "services", version: "v1", client: client}, {name: kindSecret, off: true}, {name: kindPolicy, off: true}}
+		for i := range 20 {
+			var offers []offer
+			if i%2 == 0 {
+				offers = []offer{{peer: "cloud", ports: []port{{"registry", 5000, 41001}}, noSecret: true}}
+			}
+			if err := k.settle(t.Context(), offers); err != nil {
+				t.Fatal(err)
+			}
+			if want := len(offers) > 0; there != want {
+				t.Fatalf("turn %d: the Service is there: %v, want %v", i, there, want)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if list := k.found(); len(list) > 0 {
+			t.Errorf("the problems are %+v", list)
+		}
+	})
+}

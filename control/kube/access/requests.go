@@ -28,9 +28,9 @@ func (k *Keeper) patch(ctx context.Context, kind *kind, o object, uid, sum strin
 	r := kind.client.Patch(types.ApplyYAMLPatchType).Namespace(k.o.Namespace).Resource(kind.resource).Name(o.name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: manager, Force: &force}, metav1.ParameterCodec).Body(body)
 	var now metav1.PartialObjectMetadata
-	err = k.reverts.Write(ctx, kind.client, k.target(kind, o), k.have[o.id].rv, sum, func(ctx context.Context) (_ string, err error) {
+	err = k.reverts.Write(ctx, kind.client, k.target(kind, o), k.have[o.id].rv, sum, func(ctx context.Context) (_ metav1.ObjectMeta, err error) {
 		now, err = metadataOf(ctx, r)
-		return now.ResourceVersion, err
+		return now.ObjectMeta, err
 	})
 	return now, err
 }

@@ -37,6 +37,8 @@ var (
 	sliceKind   = kind{name: "EndpointSlice", resource: "endpointslices", group: discoveryv1.GroupName}
 	importKind  = kind{name: v1beta1.ServiceImportKindName, resource: v1beta1.ServiceImportPluralName, group: v1beta1.GroupName}
 	exportKind  = kind{name: v1beta1.ServiceExportKindName, resource: v1beta1.ServiceExportPluralName, group: v1beta1.GroupName}
+
+	kinds = []kind{serviceKind, sliceKind, importKind, exportKind}
 )
 
 // qualified returns the kind's resource in kubectl's form.

@@ -374,7 +374,22 @@ func TestTheChartsRightsWillDo(t *testing.T) {
 		})
 	}
 	s.problem("")
-	// Somebody changes it back each time.
+	// Somebody changes it back each time. Who only removes something is not known.
+	derived := imported.Annotations[derivedAnnotation]
+	for range 3 {
+		s.kubectl("", "annotate", "service", "-n", "shop", derived, annotationApplied+"-")
+		wait(s, core, "it is put right", func(x metav1.PartialObjectMetadata) bool {
+			return x.Name == derived && x.Annotations[annotationApplied] != ""
+		})
+	}
+	if p := s.problem(catalogue.ObjectReverted); p.Params.Manager != "" || p.Params.Object != "Service "+derived {
+		t.Errorf("somebody removes something: %+v", p.Params)
+	}
+	s.gateway.set(services.State{})
+	s.problem("")
+	s.gateway.set(services.State{Imports: []services.Import{from("east", services.Spec{Type: services.ClusterSetIP, Ports: []services.Port{port("http", 80)}},
+		services.Endpoint{Ports: []services.EndpointPort{listener(port("http", 80), "10.244.0.9:30001")}})}})
+	wait(s, imports, "the import", func(x v1beta1.ServiceImport) bool { return len(x.Spec.IPs) == 1 && len(x.Status.Clusters) == 1 })
 	for range 3 {
 		s.kubectl("", "patch", "serviceimport", "-n", "shop", "web", "--type=merge", "--field-manager=argocd-controller", "-p", `{"spec":{"ports":[{"port":81,"protocol":"TCP"}]}}`)
 		wait(s, imports, "it is put right", func(x v1beta1.ServiceImport) bool { return len(x.Spec.Ports) == 1 && x.Spec.Ports[0].Port == 80 })

@@ -125,6 +125,9 @@ func (w *writer) plan(wanted iter.Seq[object], there map[id]mirror.Object, by Op
 		}
 	}
 	w.forget(func(i id, _ refusal) bool { return !want[i] && there[i] == nil })
+	w.reverts.Keep(func(t objects.Target) bool {
+		return slices.ContainsFunc(kinds, func(k kind) bool { return k.name == t.Kind && want[id{k, t.Namespace, t.Name}] })
+	})
 	w.mu.Lock()
 	maps.DeleteFunc(w.applied, func(t target, a applied) bool {
 		return there[t.id] == nil || there[t.id].GetResourceVersion() != a.version
@@ -265,7 +268,7 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	}
 	if o.body != nil {
 		sum := stamp(o.body)
-		if (have == nil || !contains(o.body, have) && !w.was(target{o.id, ""}, have, sum)) && w.mayWrite(target{o.id, ""}) {
+		if (have == nil || !contains(o.body, have) && !w.was(target{o.id, ""}, have, sum)) && w.mayWrite(target{o.id, ""}, sum) {
 			return func(ctx context.Context) error {
 				err := w.patch(ctx, target{o.id, ""}, have, bodyOf(o.body), sum)
 				if err == nil && have == nil && o.status != nil { // It has none yet.
@@ -277,15 +280,17 @@ func (w *writer) apply(o object, have mirror.Object) step {
 	}
 	if o.status != nil && have != nil {
 		// A status has no checksum of what was last applied, so everything in it must be wanted.
-		if is := statusOf(have); (!contains(o.status, is) || !contains(is, o.status)) && !w.was(target{o.id, "status"}, have, checksum(o.status)) && w.mayWrite(target{o.id, "status"}) {
+		if is := statusOf(have); (!contains(o.status, is) || !contains(is, o.status)) && !w.was(target{o.id, "status"}, have, checksum(o.status)) && w.mayWrite(target{o.id, "status"}, objects.StatusSum(have, bodyOf(o.status))) {
 			return status
 		}
 	}
 	return nil
 }
 
-// mayWrite reports whether a target may be written now.
-func (w *writer) mayWrite(t target) bool { return w.reverts.Wait(t.written(), time.Now()) == 0 }
+// mayWrite reports whether the content with a checksum may be written now.
+func (w *writer) mayWrite(t target, sum string) bool {
+	return w.reverts.Wait(t.written(), sum, time.Now()) == 0
+}
 
 // was reports whether this was applied to this version of the object.
 func (w *writer) was(t target, have mirror.Object, sum string) bool {
@@ -422,7 +427,7 @@ func (w *writer) patch(ctx context.Context, t target, have mirror.Object, body m
 	if t.subresource != "" {
 		content = objects.StatusSum(have, body["status"])
 	}
-	err = w.reverts.Write(ctx, client, t.written(), seen, content, func(ctx context.Context) (string, error) { return objects.Version(r.Do(ctx)) })
+	err = w.reverts.Write(ctx, client, t.written(), seen, content, func(ctx context.Context) (metav1.ObjectMeta, error) { return objects.Meta(r.Do(ctx)) })
 	if err == nil && have != nil {
 		w.mu.Lock()
 		w.applied[t] = applied{seen, sum, time.Now()}

@@ -2,6 +2,8 @@ package mcs
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -160,7 +163,7 @@ func TestWhatSomebodyKeepsChangingBackIsNotWrittenForEver(t *testing.T) {
 				if again := w.again(time.Now()); again > refusedAgain || again <= 0 {
 					t.Errorf("the next look is %v later", again)
 				}
-				for tries := 0; w.reverts.Wait(target{web, ""}.written(), time.Now()) > 0; tries++ {
+				for tries := 0; w.reverts.Wait(target{web, ""}.written(), "", time.Now()) > 0; tries++ {
 					if time.Sleep(w.again(time.Now())); tries > int(5*time.Minute/refusedAgain) {
 						t.Fatal("nobody looks when it is time to write it")
 					}
@@ -174,4 +177,45 @@ func TestWhatSomebodyKeepsChangingBackIsNotWrittenForEver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the gateway itself deletes and makes again, such as the EndpointSlice of a pod that is ready at
+// times, was not changed back by anybody.
+func TestWhatIsWantedAtTimesIsWrittenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		by := Options{Release: "postern"}
+		web := id{sliceKind, "shop", "web"}
+		version := 0
+		there := map[id]mirror.Object{}
+		w := &writer{log: slog.New(slog.DiscardHandler), refused: map[id]refusal{}, applied: map[target]applied{}, clients: clients{version: v1beta1.SchemeGroupVersion,
+			discovery: fakeclient.New(func(r *http.Request) (int, string) {
+				version++
+				if delete(there, web); r.Method == http.MethodPatch {
+					x := &discoveryv1.EndpointSlice{}
+					if err := json.NewDecoder(r.Body).Decode(x); err != nil {
+						t.Error(err)
+					}
+					x.ResourceVersion, there[web] = strconv.Itoa(version), x
+				}
+				return http.StatusOK, fmt.Sprintf(`{"metadata": {"resourceVersion": "%d"}}`, version)
+			})}}
+		for i := range 20 {
+			ready := i%2 == 0
+			steps, _, _ := w.plan(func(yield func(object) bool) {
+				if ready {
+					yield(object{id: web, body: &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: by.labels()}}})
+				}
+			}, there, by, func(mirror.Object) bool { return false })
+			if w.run(t.Context(), steps) {
+				t.Fatal("a write has failed")
+			}
+			if is := there[web] != nil; is != ready {
+				t.Fatalf("turn %d: it is there: %v, want %v", i, is, ready)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if list := w.problems(); len(list) > 0 {
+			t.Errorf("the problems are %+v", list)
+		}
+	})
 }

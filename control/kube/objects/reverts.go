@@ -28,6 +28,8 @@ const (
 	// firstHold doubles with each time up to maxHold.
 	firstHold = 10 * time.Second
 	maxHold   = 5 * time.Minute
+	// askTimeout bounds the question who did it: the write must not wait for the answer for long.
+	askTimeout = 2 * time.Second
 )
 
 // Accept headers that make the API server return only metadata (Kubernetes API concepts,
@@ -53,7 +55,7 @@ func (t Target) String() string {
 // zero value is ready to use, and it is safe for concurrent use.
 //
 // It counts a write that changed the object though the same was written before, and others changed
-// the object since.
+// the object since. Only the same content is held back: what is new is written at once.
 type Reverts struct {
 	mu    sync.Mutex
 	known map[Target]*written
@@ -61,27 +63,40 @@ type Reverts struct {
 
 // written is the last write of a target.
 type written struct {
-	sum, version string // its content, and the object's resourceVersion after it
-	at           time.Time
-	times        int       // how often it was changed back, in a row
-	first        time.Time // when that was noticed first
-	manager      string    // the field manager; empty if the object was deleted, or that is unknown
+	sum     string // its content
+	version string // the object's resourceVersion after it
+	own     entry  // of the gateway after it
+	at      time.Time
+	times   int       // how often it was changed back, in a row
+	first   time.Time // when that was noticed first
+	last    time.Time // and last
+	manager string    // the field manager; empty if the object was deleted, or that is unknown
 }
 
-// hold returns how long to wait after the last write.
-func (w *written) hold() time.Duration {
-	if w.times < revertsTold {
+// over reports whether a row is over. Other writes of the target do not prolong it.
+func (w *written) over(now time.Time) bool {
+	last := w.at
+	if w.times > 0 {
+		last = w.last
+	}
+	return now.Sub(last) >= revertsApart
+}
+
+// hold returns how long to wait after the last write before the same is written again.
+func (w *written) hold(now time.Time) time.Duration {
+	if w.times < revertsTold || w.over(now) {
 		return 0
 	}
 	return min(firstHold<<min(w.times-revertsTold, 10), maxHold)
 }
 
-// Wait returns how long to wait before the next write; 0 means not at all.
-func (r *Reverts) Wait(t Target, now time.Time) time.Duration {
+// Wait returns how long to wait before the next write of the content with a checksum, as in
+// [Reverts.Write]; 0 means not at all.
+func (r *Reverts) Wait(t Target, sum string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.known[t]; w != nil {
-		return max(0, w.at.Add(w.hold()).Sub(now))
+	if w := r.known[t]; w != nil && (sum == "" || sum == w.sum) {
+		return max(0, w.at.Add(w.hold(now)).Sub(now))
 	}
 	return 0
 }
@@ -91,37 +106,44 @@ func (r *Reverts) Next(most time.Duration, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.known {
-		if wait := w.at.Add(w.hold()).Sub(now); wait > 0 {
+		if wait := w.at.Add(w.hold(now)).Sub(now); wait > 0 {
 			most = min(most, wait)
 		}
 	}
 	return most
 }
 
+// Keep forgets all targets except these: the gateway does not want the others any more, and deletes
+// them itself.
+func (r *Reverts) Keep(wanted func(Target) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.known, func(t Target, _ *written) bool { return !wanted(t) })
+}
+
 // Write sends a request that writes the content with a checksum; an empty one means that the write
 // repairs nothing. version is the resourceVersion of the object that was seen; empty without one. The
-// request returns the one after it; empty if that
-// is unknown.
-func (r *Reverts) Write(ctx context.Context, client rest.Interface, t Target, version, sum string, request func(context.Context) (string, error)) error {
-	manager := r.ask(ctx, client, t, version, sum)
+// request returns the object's metadata after it, as far as known.
+func (r *Reverts) Write(ctx context.Context, client rest.Interface, t Target, version, sum string, request func(context.Context) (metav1.ObjectMeta, error)) error {
+	manager, changed := r.ask(ctx, client, t, version, sum)
 	after, err := request(ctx)
-	if err != nil || after == "" {
+	if err != nil || after.ResourceVersion == "" {
 		return err
 	}
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.known[t]
-	if w == nil || now.Sub(w.at) >= revertsApart {
+	if w == nil || w.over(now) {
 		w = &written{}
 	}
-	if w.suspects(version, sum) && after != version && after != w.version {
+	if changed && w.suspects(version, sum) && after.ResourceVersion != version && after.ResourceVersion != w.version {
 		if w.times++; w.times == 1 {
 			w.first = now
 		}
-		w.manager = manager
+		w.last, w.manager = now, manager
 	}
-	w.version, w.at = after, now
+	w.version, w.at, w.own = after.ResourceVersion, now, ownEntry(after.ManagedFields, t.Subresource)
 	if sum != "" {
 		w.sum = sum
 	}
@@ -139,25 +161,53 @@ func (w *written) suspects(version, sum string) bool {
 }
 
 // ask returns the field manager that changed an object since it was written, if that may have to be
-// reported.
-func (r *Reverts) ask(ctx context.Context, client rest.Interface, t Target, version, sum string) string {
+// reported, and whether anybody has as far as known.
+func (r *Reverts) ask(ctx context.Context, client rest.Interface, t Target, version, sum string) (manager string, changed bool) {
 	r.mu.Lock()
-	w := r.known[t]
-	needed := w != nil && w.times+1 >= revertsTold && w.suspects(version, sum) && version != ""
+	var w written
+	if known := r.known[t]; known != nil {
+		w = *known
+	}
 	r.mu.Unlock()
-	if !needed {
-		return ""
+	if w.times+1 < revertsTold || !w.suspects(version, sum) || version == "" {
+		return "", true
 	}
 	// The right to list is among those of every writer, the right to get is not.
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	o := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, t.Name).String()}
 	result := client.Get().Namespace(t.Namespace).Resource(t.Resource).SetHeader("Accept", MetadataList).
 		VersionedParams(&o, metav1.ParameterCodec).Do(ctx)
 	raw, err := result.Raw()
 	var list metav1.PartialObjectMetadataList
 	if err != nil || json.Unmarshal(raw, &list) != nil || len(list.Items) != 1 {
-		return ""
+		return "", true
 	}
-	return ChangedBy(list.Items[0].ManagedFields, t.Subresource)
+	now := list.Items[0]
+	if now.ResourceVersion == w.version {
+		return "", false
+	}
+	manager = ChangedBy(now.ManagedFields, t.Subresource)
+	// Whoever only removes fields gets no entry: the gateway's has fewer fields, and its old time.
+	if own := ownEntry(now.ManagedFields, t.Subresource); manager == FieldManager && own.at.Equal(w.own.at) && own.fields != w.own.fields {
+		manager = ""
+	}
+	return manager, true
+}
+
+// entry is what an object's managedFields say of the gateway.
+type entry struct {
+	at     time.Time
+	fields [sha256.Size]byte // their checksum
+}
+
+func ownEntry(list []metav1.ManagedFieldsEntry, subresource string) (out entry) {
+	for _, e := range list {
+		if e.Manager == FieldManager && e.Subresource == subresource && e.Time != nil && e.FieldsV1 != nil && !e.Time.Time.Before(out.at) {
+			out = entry{e.Time.Time, sha256.Sum256(e.FieldsV1.GetRawBytes())}
+		}
+	}
+	return out
 }
 
 // ChangedBy returns the field manager that changed an object, or a subresource of it, since the
@@ -173,25 +223,25 @@ func ChangedBy(list []metav1.ManagedFieldsEntry, subresource string) string {
 	return last.Manager
 }
 
-// Version returns the resourceVersion in the answer to a write; empty if it has none.
-func Version(r rest.Result) (string, error) {
+// Meta returns the metadata in the answer to a write, as far as it has any.
+func Meta(r rest.Result) (metav1.ObjectMeta, error) {
 	if err := r.Error(); err != nil {
-		return "", err
+		return metav1.ObjectMeta{}, err
 	}
 	raw, err := r.Raw()
 	if err != nil {
-		return "", err
+		return metav1.ObjectMeta{}, err
 	}
 	var x metav1.PartialObjectMetadata
 	_ = json.Unmarshal(raw, &x) // the write has succeeded, whatever the answer is
-	return x.ResourceVersion, nil
+	return x.ObjectMeta, nil
 }
 
 // Problems returns what is being changed back, one problem for each namespace and field manager.
 func (r *Reverts) Problems(now time.Time) (out []check.OwnProblem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.known, func(_ Target, w *written) bool { return now.Sub(w.at) >= revertsApart })
+	maps.DeleteFunc(r.known, func(_ Target, w *written) bool { return w.over(now) })
 	type who struct{ namespace, manager string }
 	found := map[who]check.OwnProblem{}
 	for t, w := range r.known {
@@ -206,7 +256,7 @@ func (r *Reverts) Problems(now time.Time) (out []check.OwnProblem) {
 		p.Name, p.Code = checkName, catalogue.ObjectReverted
 		p.Params.Namespace, p.Params.Manager = t.Namespace, w.manager
 		p.Params.Names = append(p.Params.Names, t.String())
-		p.Params.Reverts, p.Params.Hold = max(p.Params.Reverts, w.times), max(p.Params.Hold, w.hold())
+		p.Params.Reverts, p.Params.Hold = max(p.Params.Reverts, w.times), max(p.Params.Hold, w.hold(now))
 		found[k] = p
 	}
 	for _, p := range found {
@@ -226,9 +276,13 @@ func (r *Reverts) Problems(now time.Time) (out []check.OwnProblem) {
 // changed it.
 var passing = map[string]bool{"lastTransitionTime": true, "lastSeen": true, "rtt": true, "message": true}
 
-// StatusSum returns the checksum of a status for [Reverts.Write]; empty if the object has it but for
-// passing fields.
+// StatusSum returns the checksum of an object's status for [Reverts.Write]; empty if the object has it
+// but for passing fields. Another object of the name has another one: whoever deleted the first and
+// made the second has not changed the status back. A new object has no status that was changed.
 func StatusSum(o Object, status any) string {
+	if o == nil {
+		return ""
+	}
 	var have struct {
 		Status any `json:"status"`
 	}
@@ -237,7 +291,7 @@ func StatusSum(o Object, status any) string {
 		return ""
 	}
 	lasting(want)
-	raw, _ := json.Marshal(want) // it comes from JSON
+	raw, _ := json.Marshal([]any{o.GetUID(), want}) // it comes from JSON
 	sum := sha256.Sum256(raw)
 	return string(sum[:])
 }

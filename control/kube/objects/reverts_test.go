@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
@@ -43,13 +44,20 @@ func (c *cluster) change(manager string, f func()) {
 	c.version++
 	c.peer.ResourceVersion = fmt.Sprint(c.version)
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	fields, _ := json.Marshal(c.peer.Status) // not in their form
+	owned := metav1.NewFieldsV1(strings.NewReplacer(`"connected"`, "{}", `"failed"`, "{}", `"PST0112"`, "{}", `"PST0101"`, "{}").Replace(string(fields)))
 	for i, e := range c.peer.ManagedFields {
 		if e.Manager == manager {
-			c.peer.ManagedFields[i].Time = &now
+			c.peer.ManagedFields[i].Time, c.peer.ManagedFields[i].FieldsV1 = &now, owned
 			return
 		}
+		if manager == "" && e.Manager == FieldManager {
+			c.peer.ManagedFields[i].FieldsV1 = owned
+		}
 	}
-	c.peer.ManagedFields = append(c.peer.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status", Time: &now})
+	if manager != "" { // else fields were only removed, which is not recorded
+		c.peer.ManagedFields = append(c.peer.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status", Time: &now, FieldsV1: owned})
+	}
 }
 
 func (c *cluster) answer(r *http.Request) (int, string) {
@@ -76,7 +84,7 @@ func (c *cluster) keep(t *testing.T, w *Writer, want v1alpha1.PeerStatus, d time
 	t.Helper()
 	for i := range int(d / time.Second) {
 		others(i)
-		if seen := c.peer.DeepCopy(); !reflect.DeepEqual(seen.Status, want) && w.Wait(seen, time.Now()) == 0 {
+		if seen := c.peer.DeepCopy(); !reflect.DeepEqual(seen.Status, want) && w.Wait(seen, want, time.Now()) == 0 {
 			if err := w.ApplyStatus(t.Context(), seen, want); err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +166,7 @@ func TestWritesThatRepairNothingAreNotCounted(t *testing.T) {
 					}
 					seen := c.peer.DeepCopy()
 					if !reflect.DeepEqual(seen.Status, want) {
-						if wait := w.Wait(seen, time.Now()); wait > 0 {
+						if wait := w.Wait(seen, want, time.Now()); wait > 0 {
 							t.Fatalf("it waits for %v", wait)
 						}
 						if err := w.ApplyStatus(t.Context(), seen, *want.DeepCopy()); err != nil {
@@ -201,7 +209,7 @@ func TestWhoChangedAnObject(t *testing.T) {
 func TestOneProblemForEachFieldManager(t *testing.T) {
 	now := time.Now()
 	contested := func(manager string, times int) *written {
-		return &written{at: now, first: now.Add(-time.Duration(times) * time.Minute), times: times, manager: manager}
+		return &written{at: now, last: now, first: now.Add(-time.Duration(times) * time.Minute), times: times, manager: manager}
 	}
 	r := Reverts{known: map[Target]*written{
 		{Kind: "Service", Namespace: "shop", Name: "web"}:       contested("kustomize-controller", 4),
@@ -238,5 +246,87 @@ func TestAStatusIsAsWantedWhateverOthersAddToIt(t *testing.T) {
 		if got := StatusSum(&v1alpha1.Peer{Status: c.have}, want) == ""; got != c.same {
 			t.Errorf("%s: it is as wanted: %v", name, got)
 		}
+	}
+}
+
+// That a Peer's status is written for what passes, as it always is, does not make what was changed
+// back last for ever; nor is a state held back that is another than what was changed back.
+func TestWhatWasChangedBackIsOverAndHoldsNothingElseBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		w := NewWriter(fakeclient.New(c.answer), "postern", "peers", "Peer")
+		want := v1alpha1.PeerStatus{State: "connected"}
+		c.keep(t, w, want, 20*time.Minute, func(int) { c.change("argocd-controller", func() { c.peer.Status = v1alpha1.PeerStatus{} }) })
+		if len(w.Reverts.Problems(time.Now())) != 1 {
+			t.Fatal("it is not reported")
+		}
+		want.State = "failed"
+		c.keep(t, w, want, time.Second, func(int) {})
+		if c.peer.Status.State != want.State {
+			t.Errorf("another state is held back: the object has %q", c.peer.Status.State)
+		}
+		for i := range 6 {
+			c.keep(t, w, want, maxHold+time.Second, func(int) {})
+			want.RTT = fmt.Sprintf("%dms", i)
+			c.keep(t, w, want, 2*maxHold, func(int) {})
+		}
+		if list := w.Reverts.Problems(time.Now()); len(list) > 0 {
+			t.Errorf("it has stood for 90 min: %+v", list)
+		}
+	})
+}
+
+// Who deletes an object and makes it again has not changed back what the gateway wrote of the other.
+func TestAnObjectMadeAgainWasNotChangedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		w := NewWriter(fakeclient.New(c.answer), "postern", "peers", "Peer")
+		c.keep(t, w, v1alpha1.PeerStatus{State: "connected"}, 20*time.Minute, func(i int) {
+			if i%60 == 0 {
+				c.change("kubectl-create", func() { c.peer.UID, c.peer.Status = types.UID(fmt.Sprint(i)), v1alpha1.PeerStatus{} })
+			}
+		})
+		if list := w.Reverts.Problems(time.Now()); len(list) > 0 || c.writes != 20 {
+			t.Errorf("%d writes; the problems are %+v", c.writes, list)
+		}
+	})
+}
+
+// A watch that is late shows what the gateway has changed already. Nobody has changed it back.
+func TestALateWatchIsNoRevert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		w := NewWriter(fakeclient.New(c.answer), "postern", "peers", "Peer")
+		late := c.peer.DeepCopy()
+		for i := range 10 {
+			if err := w.ApplyStatus(t.Context(), late, v1alpha1.PeerStatus{State: "connected", RTT: fmt.Sprintf("%dms", i)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if list := w.Reverts.Problems(time.Now()); len(list) > 0 {
+			t.Errorf("the problems are %+v", list)
+		}
+	})
+}
+
+// An API server records no field manager for what only removes fields: the gateway's own entry loses
+// them. That is no other gateway.
+func TestWhoRemovesFieldsIsUnknown(t *testing.T) {
+	for name, want := range map[string]string{"a script that removes fields": "", "another gateway": FieldManager} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster()
+			w := NewWriter(fakeclient.New(c.answer), "postern", "peers", "Peer")
+			c.keep(t, w, v1alpha1.PeerStatus{State: "connected", Code: "PST0112"}, 5*time.Minute, func(int) {
+				if want == FieldManager {
+					c.change(FieldManager, func() { c.peer.Status = v1alpha1.PeerStatus{State: "failed", Code: "PST0101"} })
+				} else {
+					c.change("", func() { c.peer.Status.Code = "" })
+				}
+			})
+			if list := w.Reverts.Problems(time.Now()); len(list) != 1 || list[0].Params.Manager != want {
+				t.Errorf("%s: the problems are %+v", name, list)
+			}
+		})
 	}
 }

@@ -64,9 +64,11 @@ func (w *Writer) Reference(o Object) corev1.ObjectReference {
 	}
 }
 
-// Wait returns how long to wait before the next write of an object's status, because somebody keeps
-// changing it back; 0 means not at all.
-func (w *Writer) Wait(o Object, now time.Time) time.Duration { return w.Reverts.Wait(w.status(o), now) }
+// Wait returns how long to wait before the next write of a status to an object, because somebody
+// keeps changing it back; 0 means not at all.
+func (w *Writer) Wait(o Object, status any, now time.Time) time.Duration {
+	return w.Reverts.Wait(w.status(o), StatusSum(o, status), now)
+}
 
 // status returns the target of the writes of an object's status.
 func (w *Writer) status(o Object) Target {
@@ -87,8 +89,8 @@ func (w *Writer) ApplyStatus(ctx context.Context, o Object, status any) error {
 	force := true
 	r := w.client.Patch(types.ApplyPatchType).Namespace(w.namespace).Resource(w.resource).Name(o.GetName()).SubResource("status").
 		VersionedParams(&metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, metav1.ParameterCodec).SetHeader("Accept", MetadataOne).Body(body)
-	return w.Reverts.Write(ctx, w.client, w.status(o), o.GetResourceVersion(), StatusSum(o, status), func(ctx context.Context) (string, error) {
-		return Version(r.Do(ctx))
+	return w.Reverts.Write(ctx, w.client, w.status(o), o.GetResourceVersion(), StatusSum(o, status), func(ctx context.Context) (metav1.ObjectMeta, error) {
+		return Meta(r.Do(ctx))
 	})
 }
 

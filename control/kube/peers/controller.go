@@ -250,7 +250,7 @@ func (c *Controller) show(ctx context.Context, status api.Status) time.Duration 
 			next = min(next, c.Pause.Until.Sub(now))
 			continue
 		}
-		if wait := c.Objects.Wait(o, now); wait > 0 {
+		if wait := c.Objects.Wait(o, want, now); wait > 0 {
 			next = min(next, wait)
 			continue
 		}

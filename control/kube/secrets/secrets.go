@@ -346,6 +346,9 @@ func (b *Backend) lookAgain(ctx context.Context, name string) (lacks bool, err e
 		lacks = !maps.EqualFunc(have.Data, old.Data, bytes.Equal)
 		if lacks && !b.unsure[name] { // otherwise it may be this gateway's own write
 			b.made[name], b.manager = time.Now(), answers.ChangedBy(have.ManagedFields, "")
+			if b.manager == answers.FieldManager { // others that only remove something have no entry
+				b.manager = ""
+			}
 			b.logger.Warn("wrote over a Secret of the gateway's state that somebody changed; only commands of postern change the state",
 				slog.String("code", string(catalogue.StateDeleted)), slog.String("secret", name), slog.String("fieldManager", b.manager))
 		}

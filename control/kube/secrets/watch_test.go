@@ -128,6 +128,15 @@ func TestWhatIsChangedByHandIsWrittenOver(t *testing.T) {
 		if v.writes() != writes {
 			t.Error("unchanged Secrets are written")
 		}
+		// Who only removes something gets no entry in managedFields.
+		v.edit("postern-state-key", func(x *corev1.Secret) {
+			delete(x.Data, "private.key")
+			x.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "postern", Time: &metav1.Time{Time: time.Now()}}}
+		})
+		time.Sleep(watchEvery)
+		if list := told(); len(list) != 1 || list[0].Params.Manager != "" {
+			t.Errorf("somebody removes the key: problems %+v", list)
+		}
 	})
 }
 
