@@ -93,6 +93,7 @@ func TestIntervalsOfNothingHaveNoPeriod(t *testing.T) {
 		}
 	}
 }
+
 // On a path that fails often, some intervals fit a short period by chance. Nearly always that is seen.
 func TestIntervalsThatFitByChanceHaveNoPeriod(t *testing.T) {
 	dice, regular := rand.New(rand.NewPCG(1, 2)), 0
