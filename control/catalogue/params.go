@@ -192,6 +192,8 @@ const (
 	// FailureFull and FailureReadOnly are failures of a disk.
 	FailureFull     Failure = "full"
 	FailureReadOnly Failure = "read-only"
+	// FailureFiles: a limit that is derived from that of open files is reached.
+	FailureFiles Failure = "files"
 
 	FailureCertificate Failure = "certificate" // the server's certificate is rejected
 

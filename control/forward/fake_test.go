@@ -111,6 +111,17 @@ func (g *gateway) wantNothingLeft() {
 	if g.flows.opened != [unadmitted + 1]int{} {
 		g.t.Errorf("counted by class: %v", g.flows.opened)
 	}
+	u := g.flows.udp
+	u.mu.Lock()
+	if u.total != [unadmitted + 1]int{} || u.openInbound != 0 || len(u.owners) != 0 {
+		g.t.Errorf("counted flows of datagrams: %v by class, %d inbound, of %v", u.total, u.openInbound, u.owners)
+	}
+	u.mu.Unlock()
+	g.flows.loops.mu.Lock()
+	if len(g.flows.loops.ends) != 0 {
+		g.t.Errorf("ends outside the tunnel: %v", g.flows.loops.ends)
+	}
+	g.flows.loops.mu.Unlock()
 	for _, b := range g.flows.buffers {
 		b.mu.Lock()
 		if b.lent != 0 || len(b.peer) != 0 {

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 
 	"github.com/postern-dev/postern/control/api"
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 // Limits bound what may be open at once. Zero values take the defaults.
@@ -145,6 +146,8 @@ type bounds struct {
 	peer, halfOpen, total, reserve, rate, burst int
 	// part is how many times as many as the peer has must be left in total; 0 is none.
 	part int
+	// limit is what total is derived from, if an operator should know it.
+	limit catalogue.Failure
 }
 
 // unadmittedBounds are those of the flows that are not admitted yet.
@@ -154,15 +157,15 @@ func (l Limits) tcp(c class) bounds {
 	switch c {
 	case workload:
 		r := l.PeerRate * workloadRate
-		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r, 0}
+		return bounds{l.PeerWorkloadFlows, workloadHalfOpen, l.WorkloadFlows, l.Reserve, r, l.PeerWorkloadFlows + r, 0, ""}
 	case unadmitted:
 		return unadmittedBounds
 	}
-	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst, 0}
+	return bounds{l.PeerFlows, l.HalfOpen, l.Total, l.Reserve, l.PeerRate, l.PeerBurst, 0, ""}
 }
 
 func (l Limits) udp() bounds {
-	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate, 0}
+	return bounds{l.PeerUDPFlows, udpHalfOpen, l.UDPFlows, l.Reserve, udpPeerRate, l.PeerUDPFlows + udpPeerRate, 0, ""}
 }
 
 // admit decides whether one more flow of a client fits. The empty reason admits it.

@@ -61,15 +61,15 @@ func (f *flow) is(at net.Addr) (loop bool) {
 	return f.table.loops.add(f.outside)
 }
 
-// is does this for a flow of datagrams. The gateway's end of it is known before anything is sent
-// through it, so the other one finds it.
-func (f *udpFlow) is(at netip.AddrPort) {
+// is does this for an inbound flow of datagrams, before anything is sent through it.
+func (f *udpFlow) is(at netip.AddrPort) (loop bool) {
 	f.table.mu.Lock()
 	defer f.table.mu.Unlock()
-	if f.phase != ended {
-		f.outside = end{true, true, unmapped(at)}
-		f.table.loops.add(f.outside)
+	if f.phase == ended {
+		return false
 	}
+	f.outside = end{true, true, unmapped(at)}
+	return f.table.loops.add(f.outside)
 }
 
 func unmapped(a netip.AddrPort) netip.AddrPort {

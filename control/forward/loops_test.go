@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"io"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -23,9 +24,6 @@ func looped(t *testing.T, protocol api.Protocol, other string) (*gateway, *Outbo
 	t.Cleanup(func() {
 		o.Close()
 		g.stop()
-		if len(g.flows.loops.ends) > 0 {
-			t.Errorf("left are %v", g.flows.loops.ends)
-		}
 	})
 	o.SetLocals([]Local{{Peer: "other", Service: "shop/bank:80", Protocol: protocol}})
 	l := o.Locals()[0]
@@ -68,6 +66,28 @@ func TestABackendThatIsThisGatewayLeadsToNoPeer(t *testing.T) {
 		case <-done:
 			return
 		}
+	}
+}
+
+// If the client of a listener has the address that the socket to a backend gets, the flow is refused
+// before anything is sent.
+func TestDatagramsOfAClientOfThisGatewayLeadNowhere(t *testing.T) {
+	up := udpServer(t)
+	g := newGateway(t, Limits{}, nil)
+	tun := g.attach()
+	g.cluster(&pods{ready: []netip.AddrPort{up.LocalAddr().(*net.UDPAddr).AddrPort()}}, api.UDP)
+	loops := g.flows.loops
+	for port := range 1 << 16 { // it may get any
+		e := end{false, true, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port))}
+		loops.add(e)
+		defer loops.remove(e)
+	}
+	g.datagram(client1, 10000, "secret")
+	if p := tun.next(t); !p.refusal {
+		t.Errorf("the peer gets %+v, want that it is refused", p)
+	}
+	if n := g.in.UDPCounters(); n.Accepted != 0 || n.Refused[UpstreamDown] != 1 {
+		t.Errorf("counted are %+v", n)
 	}
 }
 

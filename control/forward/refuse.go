@@ -25,7 +25,7 @@ type refusal struct {
 	service       Service
 	reason        Reason
 	err           error
-	bounds        bounds
+	bounds        bounds // if it is because of them
 }
 
 // tell writes a refusal to the audit log or, if an operator should know about it, to the log, which
@@ -57,7 +57,7 @@ func (in *Inbound) tell(r refusal) {
 			warning(DirectionInbound, code, params)...)
 	case PeerFlowLimit, PeerHalfOpenLimit, TotalFlowLimit, PeerRateLimit:
 		code, limit := limitCode(reason, r.bounds)
-		params.Limit = limit
+		params.Limit, params.Failure = limit, r.bounds.limit
 		in.opts.Logger.LogAttrs(context.Background(), slog.LevelWarn, "too many connections, connection refused",
 			warning(DirectionInbound, code, params)...)
 	}

@@ -405,6 +405,9 @@ func TestInboundFlowsHaveBounds(t *testing.T) {
 	if r := g.in.UDPCounters().Refused; r[PeerFlowLimit] != 1 || r[TotalFlowLimit] != 1 {
 		t.Errorf("counted are %v", r)
 	}
+	if s := g.log.String(); !strings.Contains(s, "peers have 15 flows of datagrams") || !strings.Contains(s, "LimitNOFILE") {
+		t.Errorf("the limit of files is not named:\n%s", s)
+	}
 	o := NewOutbound(g.flows, OutboundOptions{Find: func(context.Context, Target) (netip.AddrPort, error) {
 		return netip.AddrPortFrom(cloudAddr, 53), nil
 	}})
@@ -424,6 +427,13 @@ func TestInboundFlowsHaveBounds(t *testing.T) {
 	for i := range 7 { // outbound ones take the places
 		e.datagram(netip.AddrPortFrom(loopback, uint16(5000+i)), []byte("x"))
 	}
+	if n := taken(otherAddr); n != 40-30-8 {
+		t.Errorf("a peer has %d flows, want what 30 outbound ones and 8 inbound ones leave of 40", n)
+	}
+	if s := g.log.String(); !strings.Contains(s, "40 connections are open through this gateway, the most it may carry") {
+		t.Errorf("the limit of all flows is not named:\n%s", s)
+	}
+	g.flows.ClosePeer("other")
 	g.flows.ClosePeer("cloud")
 	if a, b := taken(cloudAddr), taken(otherAddr); a+b != 15 {
 		t.Errorf("when all flows have ended, two peers have %d and %d flows, want 15 together", a, b)

@@ -41,7 +41,7 @@ func (in *Inbound) Datagram(remote, local netip.AddrPort, payload []byte) bool {
 	}
 	if reason != "" && reason != duplicate {
 		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
-		in.tell(refusal{remote, local, p, s, reason, nil, t.boundsOf(DirectionInbound)})
+		in.tell(refusal{remote, local, p, s, reason, nil, t.boundsOf(shareOfUDP(DirectionInbound, p.Name))})
 		return false
 	}
 	return t.fromPeer(k, payload)
@@ -69,6 +69,10 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 	if err == nil {
 		side, err = f.table.sockets.dial(to, f)
 	}
+	if err == nil && s.Backends != nil && f.is(side.local()) {
+		side.close()
+		err = &net.OpError{Op: "dial", Net: "udp", Addr: net.UDPAddrFromAddrPort(to), Err: errLoop}
+	}
 	if err != nil {
 		reason := UpstreamDown
 		if f.table.ctx.Err() != nil {
@@ -78,11 +82,8 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 			f.table.tunnel.RefuseUDP(netip.AddrPortFrom(f.table.own, f.key.port), f.key.remote)
 		}
 		in.flows.refuse(in.udp, DirectionInbound, p.Name, s.Name, reason)
-		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, f.table.boundsOf(DirectionInbound)})
+		in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), p, s, reason, err, bounds{}})
 		return
-	}
-	if s.Backends != nil {
-		f.is(side.local())
 	}
 	if !f.table.opened(f, connected{side}) {
 		return // removed, revoked, or refused at once
@@ -97,7 +98,7 @@ func (in *Inbound) upstreamRefused(f *udpFlow) {
 	in.flows.refuse(in.udp, DirectionInbound, f.owner.peer, f.service, UpstreamDown)
 	in.tell(refusal{f.key.remote, netip.AddrPortFrom(f.table.own, f.key.port), Peer{Name: f.owner.peer},
 		Service{Name: f.service, Upstream: f.upstream}, UpstreamDown,
-		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), f.table.boundsOf(DirectionInbound)})
+		fmt.Errorf("send to %s: %w", f.upstream, syscall.ECONNREFUSED), bounds{}})
 }
 
 // disconnected records the end of a flow.

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/control/catalogue"
 )
 
 const (
@@ -54,7 +56,7 @@ type udpFlows struct {
 	flows       map[udpKey]*udpFlow // those that have a key
 	names       lookups
 	owners      map[share]*udpOwner
-	total       [unadmitted + 1]int // of workload, and unadmitted
+	total       [unadmitted + 1]int // flows, by class: access or unadmitted
 	openInbound int                 // flows
 	sweeper     *time.Timer         // nil while there are none
 }
@@ -121,27 +123,37 @@ func shareOfUDP(direction, peer string) share {
 	return share{direction: direction, peer: peer, udp: true}
 }
 
-// boundsOf returns the bounds of flows in a direction.
-func (t *udpFlows) boundsOf(direction string) bounds {
-	b := t.bounds
-	if direction == DirectionInbound && t.mostInbound < b.total {
-		b.total, b.peer = t.mostInbound, min(b.peer, (t.mostInbound+1)/2)
-	}
+// boundsOf returns the current bounds of a share.
+func (t *udpFlows) boundsOf(k share) bounds {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b, _ := t.boundsLocked(k)
 	return b
+}
+
+// boundsLocked returns the bounds of a share, and how many flows there are of those that their total
+// counts: all of the class, or the inbound ones if fewer of these are left.
+func (t *udpFlows) boundsLocked(k share) (b bounds, total int) {
+	b, total = t.bounds, t.total[k.class]
+	switch {
+	case k.class == unadmitted:
+		b = unadmittedBounds
+	case k.direction == DirectionInbound:
+		b.peer = min(b.peer, (t.mostInbound+1)/2)
+		if t.mostInbound-t.openInbound < b.total-total {
+			b.total, b.limit, total = t.mostInbound, catalogue.FailureFiles, t.openInbound
+		}
+	}
+	return b, total
 }
 
 // ownerLocked returns the owner of a share if it may have a flow, too.
 func (t *udpFlows) ownerLocked(f *udpFlow, k share) (*udpOwner, Reason) {
-	o, b, total := t.owners[k], t.boundsOf(k.direction), t.total[k.class]
+	o := t.owners[k]
 	if o == nil {
 		o = &udpOwner{share: k}
 	}
-	switch {
-	case k.class == unadmitted:
-		b = unadmittedBounds
-	case k.direction == DirectionInbound: // What is left is the lesser of both.
-		total = max(t.openInbound, total-(t.bounds.total-b.total))
-	}
+	b, total := t.boundsLocked(k)
 	return o, b.admit(&o.account, o.clientOf(f), total)
 }
 

@@ -399,7 +399,7 @@ func (d *document[T]) recover() (*content[T], error) {
 			err = fmt.Errorf("%w: it is missing", ErrDamaged)
 		}
 		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %v); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
-			d.path(""), err, d.path(previous), oldErr, d.base+previous)
+			d.path(""), err, d.path(previous), oldErr, d.base+previous) //nolint:errorlint // a missing earlier generation is no missing document
 	}
 	kept := ""
 	if !missing {

@@ -98,6 +98,12 @@ func inClient(args ...string) []string {
 	return append([]string{"exec", "-n", "shop", "client", "--", "/bin/testserver"}, args...)
 }
 
+// startClient starts a client in the pod of clients.
+func (c *cluster) startClient(args ...string) *netlab.Process {
+	c.t.Helper()
+	return c.node.Start(netlab.Command{Args: append([]string{c.KubectlPath(), "--kubeconfig", c.Kubeconfig()}, inClient(args...)...)})
+}
+
 // report runs a client in the pod of clients, and reads its report into v.
 func (c *cluster) report(v any, args ...string) {
 	c.t.Helper()
@@ -236,7 +242,7 @@ func TestPodsComeAndGo(t *testing.T) {
 		before[one] = one.waitHolds(nil)
 	}
 
-	p := s.cloud.node.Start(netlab.Command{Args: append([]string{s.cloud.KubectlPath(), "--kubeconfig", s.cloud.Kubeconfig()}, inClient(load(count)...)...)})
+	p := s.cloud.startClient(load(count)...)
 	changing, enough := context.WithCancel(t.Context())
 	var slots sync.WaitGroup
 	for _, ns := range churnNamespaces {

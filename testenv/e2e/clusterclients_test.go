@@ -54,9 +54,11 @@ var (
 	clientsRange = netip.MustParsePrefix("10.244.0.0/20")
 	clientsRoute = netip.MustParsePrefix("10.244.8.0/21")
 	// firstClient is the address of the first client, firstLast that of the first that has one flow,
-	// and oneMore that of the first that is one too many.
+	// otherClient that of the client of another service, and oneMore that of the first that is one too
+	// many.
 	firstClient = netip.MustParseAddr("10.244.8.0")
 	firstLast   = netip.MustParseAddr("10.244.14.0")
+	otherClient = netip.MustParseAddr("10.244.14.255")
 	oneMore     = netip.MustParseAddr("10.244.15.0")
 )
 
@@ -315,8 +317,7 @@ func (s *clusterset) openFlows(t *testing.T, count int) {
 	}
 
 	pid, _ := s.cloud.process(gatewayNamespace, s.cloud.activePod(), "/postern")
-	otherFirst := plusAddr(firstLast, lastFlows)
-	answered("another service before", "other", otherFirst, 1, 1)
+	answered("another service before", "other", otherClient, 1, 1)
 	before, refusedBefore := rssAnon(t, pid), refused()
 	begin := time.Now()
 	used := begin // since when each flow has been used
@@ -330,7 +331,7 @@ func (s *clusterset) openFlows(t *testing.T, count int) {
 		used = time.Now()
 		answered("the flows", "flows", firstClient, perClient, rest)
 		answered("the last flows", "flows", firstLast, 1, lastFlows)
-		answered("another service meanwhile", "other", otherFirst, 1, 1)
+		answered("another service meanwhile", "other", otherClient, 1, 1)
 	}
 	more := rssAnon(t, pid) - before
 	t.Logf("%d flows are open after %v, in %.1f MB more, %d bytes each", open(), time.Since(begin).Round(time.Second), mb(more), more/count)
@@ -352,11 +353,10 @@ func (s *clusterset) openFlows(t *testing.T, count int) {
 		t.Error("one more flow was not counted as refused")
 	}
 	// While more of them try, those that are open are answered, and so is the rest.
-	p := s.cloud.node.Start(netlab.Command{Args: append([]string{s.cloud.KubectlPath(), "--kubeconfig", s.cloud.Kubeconfig()},
-		inClient("flows", "flows.shop.svc.clusterset.local:9000", oneMore.String(), "1", "250", shortly)...)})
+	p := s.cloud.startClient("flows", "flows.shop.svc.clusterset.local:9000", oneMore.String(), "1", "250", shortly)
 	answered("open flows", "flows", firstClient, perClient, max(perClient, rest/10))
 	answered("the last open flows", "flows", firstLast, 1, lastFlows)
-	answered("an open flow of another service", "other", otherFirst, 1, 1)
+	answered("an open flow of another service", "other", otherClient, 1, 1)
 	for range 10 {
 		for _, name := range []string{"other", "kept"} {
 			out, err := s.cloud.Kubectl(within(t, patience), "", inClient("get", "http://"+name+".shop.svc.clusterset.local/")...)
@@ -392,12 +392,4 @@ func (s *clusterset) openFlows(t *testing.T, count int) {
 		return more <= moreAfterFlows, fmt.Sprintf("%.1f MB more than before", mb(more))
 	})
 	t.Logf("when all have ended, the gateway has %.1f MB more than before", mb(rssAnon(t, pid)-before))
-}
-
-// plusAddr returns the nth address after another.
-func plusAddr(a netip.Addr, n int) netip.Addr {
-	for range n {
-		a = a.Next()
-	}
-	return a
 }

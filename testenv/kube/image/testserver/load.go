@@ -22,8 +22,8 @@ import (
 const (
 	// workers is how many connections or flows are opened concurrently.
 	workers = 32
-	// keep is how many connections each worker of a load holds open.
-	keep = 3
+	// keep is how many connections a load holds open.
+	keep = 3 * workers
 	// firstSource is the lowest local port of flows.
 	firstSource = 20000
 )
@@ -48,44 +48,32 @@ func load(ctx context.Context, count, rate int, urls []string, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	numbers := make(chan int)
-	go func() {
-		defer close(numbers)
-		tick := time.NewTicker(time.Second / time.Duration(rate))
-		defer tick.Stop()
-		for n := range count {
-			select {
-			case <-tick.C:
-				numbers <- n
-			case <-ctx.Done():
-				return
-			}
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	var mu sync.Mutex
+	var open []net.Conn // the oldest first
+	each(count, func(n int) {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
 		}
-	}()
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			var open []net.Conn
-			defer func() {
-				for _, c := range open {
-					c.Close()
-				}
-			}()
-			for n := range numbers {
-				a := answer{URL: n % len(urls), Began: time.Now()}
-				c, who, err := ask(ctx, nil, targets[a.URL])
-				a.Ended, a.Who = time.Now(), who
-				if err != nil {
-					a.Error = err.Error()
-				} else if open = append(open, c); len(open) > keep {
-					open[0].Close()
-					open = open[1:]
-				}
-				answers[n] = a
-			}
-		})
+		c, a := ask(ctx, nil, targets[n%len(urls)])
+		a.URL = n % len(urls)
+		answers[n] = a
+		if c == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if open = append(open, c); len(open) > keep {
+			open[0].Close()
+			open = open[1:]
+		}
+	})
+	for _, c := range open {
+		c.Close()
 	}
-	all.Wait()
 	return errors.Join(ctx.Err(), json.NewEncoder(out).Encode(answers))
 }
 
@@ -128,20 +116,24 @@ func resolveAddress(ctx context.Context, hostPort string) (netip.AddrPort, error
 }
 
 // ask sends a request on a connection of its own, from an address if there is one, and returns the
-// connection and the server's host name.
-func ask(ctx context.Context, from net.Addr, to target) (net.Conn, string, error) {
+// connection, nil if there is no answer.
+func ask(ctx context.Context, from net.Addr, to target) (net.Conn, answer) {
+	a := answer{Began: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	c, err := (&net.Dialer{LocalAddr: from}).DialContext(ctx, "tcp4", to.address)
-	if err != nil {
-		return nil, "", err
+	if err == nil {
+		a.Who, err = request(ctx, c, to.url)
+		if err != nil {
+			c.Close()
+		}
 	}
-	who, err := request(ctx, c, to.url)
+	a.Ended = time.Now()
 	if err != nil {
-		c.Close()
-		return nil, "", err
+		a.Error = err.Error()
+		return nil, a
 	}
-	return c, who, nil
+	return c, a
 }
 
 // request sends a request on a connection.
@@ -181,11 +173,8 @@ func clients(ctx context.Context, first netip.Addr, count int, url string, out i
 	}
 	answers := make([]answer, count)
 	each(count, func(n int) {
-		a := answer{Began: time.Now()}
-		c, who, err := ask(ctx, &net.TCPAddr{IP: plus(first, n).AsSlice()}, targets[0])
-		if a.Ended, a.Who = time.Now(), who; err != nil {
-			a.Error = err.Error()
-		} else {
+		c, a := ask(ctx, &net.TCPAddr{IP: plus(first, n).AsSlice()}, targets[0])
+		if c != nil {
 			c.Close()
 		}
 		answers[n] = a

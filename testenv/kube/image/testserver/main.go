@@ -1,7 +1,7 @@
 // Command testserver runs in the pods of test clusters. Without arguments it is a server: HTTP on
 // TCP 8080, which answers each request with its method, path and host name, and UDP 9000, which
-// echoes each datagram. It is ready (/readyz) unless /unready was the last request of that and /ready. Images have no shell, so it is also the client that tests run with
-// `kubectl exec`:
+// echoes each datagram. It is ready (/readyz) until a request for /unready, and again after one for
+// /ready. Images have no shell, so it is also the client that tests run with `kubectl exec`:
 //
 //	testserver udp ADDRESS:PORT TEXT   sends TEXT until an answer comes, and prints it
 //	testserver get URL                 prints what a GET request returns
