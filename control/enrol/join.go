@@ -25,6 +25,10 @@ const (
 	// the one-time key was last heard.
 	redeemTry   = 8 * time.Second
 	redeemPause = 500 * time.Millisecond
+	// redialAfter is when an unanswered attempt dials again, half of it random: the inviter has one
+	// session for the one-time key, and it may be another joiner's by now. The tunnel itself would
+	// notice that after 5 s, which both may do at the same moment.
+	redialAfter = 3 * time.Second
 )
 
 // Join redeems a ticket: over the one-time tunnel if the inviter can be reached, else by a reply
@@ -177,7 +181,7 @@ func (e *Registrar) callInviter(ctx context.Context, t ticket.Ticket, keys ticke
 func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
-		answer, err := redeemOnce(ctx, client, q)
+		answer, err := redeemOnce(ctx, func(ctx context.Context) (auth.Redemption, error) { return client.Redeem(ctx, q) }, p.redial)
 		if !errors.Is(err, auth.ErrUnreachable) {
 			p.acknowledge(ctx)
 		}
@@ -199,10 +203,11 @@ func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q t
 	}
 }
 
-func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (auth.Redemption, error) {
+func redeemOnce(ctx context.Context, ask func(context.Context) (auth.Redemption, error), redial func()) (auth.Redemption, error) {
 	ctx, cancel := context.WithTimeout(ctx, redeemTry)
 	defer cancel()
-	return client.Redeem(ctx, q)
+	defer time.AfterFunc(redialAfter/2+rand.N(redialAfter/2), redial).Stop()
+	return ask(ctx)
 }
 
 // reply prepares for the inviter's call, and keeps calling it as well. The inviter's peer is added
