@@ -415,8 +415,8 @@ func (d *document[T]) recover() (*content[T], error) {
 		if missing {
 			err = fmt.Errorf("%w: it is missing", ErrDamaged)
 		}
-		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %v); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
-			d.path(""), err, d.path(previous), oldErr, d.base+previous)
+		return nil, fmt.Errorf("%s: %w, and no intact earlier generation is beside it (%s: %s); nothing was changed: restore the file from a backup, or move it and %s away to start without what was in it",
+			d.path(""), err, d.path(previous), fmt.Sprint(oldErr), d.base+previous)
 	}
 	kept := ""
 	if !missing {
