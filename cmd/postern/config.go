@@ -21,7 +21,7 @@ func (a *app) configCommand() *cobra.Command {
 func (a *app) configView() *cobra.Command {
 	var format string
 	c := &cobra.Command{
-		Use:   "view [FILE]",
+		Use:   "view [FILE|-]",
 		Short: "Show every setting and where its value comes from",
 		Long: "Show the configuration that the running gateway uses, or the one it would use with FILE and this " +
 			"environment.",
@@ -51,7 +51,7 @@ func (a *app) configValues(c *cobra.Command, args []string) ([]config.Value, err
 	if len(args) == 0 {
 		return a.client().Config(c.Context())
 	}
-	r, err := loadConfig(args[0], config.Overrides{LookupEnv: os.LookupEnv})
+	r, err := a.givenConfig(args[0], config.Overrides{LookupEnv: os.LookupEnv})
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +60,12 @@ func (a *app) configValues(c *cobra.Command, args []string) ([]config.Value, err
 
 func (a *app) configValidate() *cobra.Command {
 	return &cobra.Command{
-		Use:     "validate FILE",
+		Use:     "validate FILE|-",
 		Short:   "Check a configuration file and the files it names",
 		Example: "  postern config validate gateway.yaml && systemctl reload postern",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			r, err := loadConfig(args[0], config.Overrides{})
+			r, err := a.givenConfig(args[0], config.Overrides{})
 			if err != nil {
 				return err
 			}
@@ -145,9 +145,20 @@ func (a *app) configSchema() *cobra.Command {
 	}
 }
 
+// givenConfig is loadConfig for an argument: - is stdin.
+func (a *app) givenConfig(path string, o config.Overrides) (*config.Resolved, error) {
+	if path != "-" {
+		return loadConfig(path, o)
+	}
+	return loaded(config.Read(a.stdin, "stdin", o))
+}
+
 // loadConfig reads a configuration. An unreadable file is a usage error.
 func loadConfig(path string, o config.Overrides) (*config.Resolved, error) {
-	r, err := config.Load(path, o)
+	return loaded(config.Load(path, o))
+}
+
+func loaded(r *config.Resolved, err error) (*config.Resolved, error) {
 	if err == nil || errorsAsProblems(err) {
 		return r, err
 	}

@@ -98,8 +98,8 @@ func checkInvite(r api.InviteRequest, ttl time.Duration) error {
 	if err := checkOptionalName(r.Name); err != nil {
 		return err
 	}
-	if ttl <= 0 {
-		return usagef("such as 1h", "--ttl %s leaves no time to join", ttl)
+	if ttl < ticket.MinTTL {
+		return usagef(fmt.Sprintf("at least %s, such as 1h", ticket.MinTTL), "--ttl %s leaves no time to join", ttl)
 	}
 	if ttl > ticket.MaxTTL {
 		return usagef(fmt.Sprintf("at most %s", ticket.MaxTTL), "--ttl %s is too long for a secret", ttl)

@@ -245,6 +245,16 @@ func Load(path string, o Overrides) (*Resolved, error) {
 	return load(path, data, o, osFiles{})
 }
 
+// Read is Load for a configuration that is not in a file. Problems name it as path, and relative
+// paths in it start at the directory of path.
+func Read(r io.Reader, path string, o Overrides) (*Resolved, error) {
+	data, err := readAll(r, path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return load(path, data, o, osFiles{})
+}
+
 func load(path string, data []byte, o Overrides, files fileReader) (*Resolved, error) {
 	doc, origins, problems := decode(path, data)
 	if len(problems) > 0 {
@@ -270,7 +280,11 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	return readAll(f, path)
+}
+
+func readAll(r io.Reader, path string) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFileSize+1))
 	if err != nil {
 		return nil, err
 	}

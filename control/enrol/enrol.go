@@ -147,7 +147,7 @@ func (e *Registrar) enrol(decide func(now time.Time) (ticket.Grant, error)) (gra
 			return err
 		}
 		return c.Update(roster.Update{
-			Peers: func(all *state.Peers) error { return e.putGranted(all, grant) },
+			Peers: func(all *state.Peers) error { return e.putGranted(all, &grant) },
 			Applied: func() {
 				e.log.Info("peer joined by ticket", "peer", grant.Name, "publicKey", grant.PublicKey.String(),
 					"fingerprint", peer.Fingerprint(grant.PublicKey), "allow", grant.Allow, "pending", grant.Pending)
@@ -158,8 +158,9 @@ func (e *Registrar) enrol(decide func(now time.Time) (ticket.Grant, error)) (gra
 }
 
 // putGranted creates the peer that a ticket granted, or updates an existing one. What an operator
-// has allowed since the redemption stays.
-func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
+// has allowed since the redemption stays, as does the preshared key of a ticket that we joined by
+// meanwhile: the grant then has it, so that both sides know the same, however often they ask.
+func (e *Registrar) putGranted(all *state.Peers, grant *ticket.Grant) error {
 	id := grant.Ticket.String()
 	p, known := all.Get(grant.Name)
 	switch {
@@ -169,13 +170,13 @@ func (e *Registrar) putGranted(all *state.Peers, grant ticket.Grant) error {
 		p = state.Peer{Name: grant.Name, Identity: roster.IdentityFor(grant.Name, grant.PublicKey, grant.Chosen),
 			PublicKey: grant.PublicKey, Mode: api.ModeInBand, Origin: state.OriginInvited, JoinedAt: time.Now()}
 	}
-	if p.Ticket != id || p.Origin != state.OriginJoined { // otherwise the ticket that we joined by counts: see cross
-		p.PresharedKey = grant.PresharedKey
+	if p.Ticket == id && p.Origin == state.OriginJoined { // see crossed
+		grant.PresharedKey = p.PresharedKey
 	}
 	if p.Ticket != id {
 		p.Ticket, p.Allow, p.Undo = id, roster.Sorted(grant.Allow), state.Undo{}
 	}
-	p.Offers, p.Pending = grant.Offers, grant.Pending
+	p.PresharedKey, p.Offers, p.Pending = grant.PresharedKey, grant.Offers, grant.Pending
 	p.Candidates = e.announced(grant.Candidates)
 	return all.Put(p)
 }

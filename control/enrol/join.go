@@ -25,6 +25,10 @@ const (
 	// the one-time key was last heard.
 	redeemTry   = 8 * time.Second
 	redeemPause = 500 * time.Millisecond
+	// redialAfter is when an unanswered attempt dials again, half of it random: the inviter has one
+	// session for the one-time key, and it may be another joiner's by now. The tunnel itself would
+	// notice that after 5 s, which both may do at the same moment.
+	redialAfter = 3 * time.Second
 )
 
 // Join redeems a ticket: over the one-time tunnel if the inviter can be reached, else by a reply
@@ -34,6 +38,7 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
+	before, _ := e.o.Store.Peers().ByKey(t.Inviter)
 	p, err := e.planJoin(t, r)
 	if err != nil {
 		return api.JoinResponse{}, err
@@ -42,8 +47,6 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	if err != nil {
 		return api.JoinResponse{}, problem("join", err)
 	}
-	peers := e.o.Store.Peers()
-	before, _ := peers.Get(p.Name)
 	caller, stop := e.o.While(ctx)
 	defer stop()
 	ctx, cancel := context.WithTimeout(caller, waitOr(r.Wait, api.DefaultWait))
@@ -61,15 +64,11 @@ func (e *Registrar) Join(ctx context.Context, r api.JoinRequest) (api.JoinRespon
 	case err != nil:
 		return api.JoinResponse{}, problem("join "+p.Name, err)
 	}
-	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
-	resolve := func(p *state.Peer, old state.Peer) error {
-		if old.Ticket != before.Ticket {
-			e.cross(p, old)
-		}
-		return nil
-	}
-	if err := e.putJoined(p, resolve); err != nil {
+	if p, err = e.answered(p, before, answer); err != nil {
 		return api.JoinResponse{}, unstored(err, p.Name+" has taken the ticket")
+	}
+	if p.Pending { // since a moment ago
+		return api.JoinResponse{}, e.mayJoin(p)
 	}
 	out := api.JoinResponse{Outcome: api.JoinConnected, Peer: p.Name, Granted: answer.Granted, User: e.o.UserOf(p.Name)}
 	if answer.Pending {
@@ -182,7 +181,7 @@ func (e *Registrar) callInviter(ctx context.Context, t ticket.Ticket, keys ticke
 func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q ticket.Request) (auth.Redemption, error) {
 	client := auth.NewClient(peer.OverlayAddr(t.Inviter), p.dialContext)
 	for {
-		answer, err := redeemOnce(ctx, client, q)
+		answer, err := redeemOnce(ctx, func(ctx context.Context) (auth.Redemption, error) { return client.Redeem(ctx, q) }, p.redial)
 		if !errors.Is(err, auth.ErrUnreachable) {
 			p.acknowledge(ctx)
 		}
@@ -204,10 +203,11 @@ func (e *Registrar) redeem(ctx context.Context, p *oneTime, t ticket.Ticket, q t
 	}
 }
 
-func redeemOnce(ctx context.Context, client *auth.Client, q ticket.Request) (auth.Redemption, error) {
+func redeemOnce(ctx context.Context, ask func(context.Context) (auth.Redemption, error), redial func()) (auth.Redemption, error) {
 	ctx, cancel := context.WithTimeout(ctx, redeemTry)
 	defer cancel()
-	return client.Redeem(ctx, q)
+	defer time.AfterFunc(redialAfter/2+rand.N(redialAfter/2), redial).Stop()
+	return ask(ctx)
 }
 
 // reply prepares for the inviter's call, and keeps calling it as well. The inviter's peer is added
@@ -230,7 +230,7 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	// a peer's key into one. And a peering that has worked needs no other preshared key. So an
 	// existing peer stays as it is, unless it came from this very ticket and has never connected.
 	worked := len(e.o.Peers.ProvenEndpoints(p.PublicKey)) > 0
-	same := func(_ *state.Peer, old state.Peer) error {
+	same := func(old state.Peer) error {
 		if !worked && old.PresharedKey.Equal(p.PresharedKey) {
 			return nil
 		}
@@ -238,7 +238,7 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 			"if it has served already, nothing needs to be done; to begin again: postern peer remove "+p.Name)
 	}
 	p.Awaited = t.Approve // which it can only say once it is reached
-	if err := e.putJoined(p, same); err != nil {
+	if err := e.putJoined(&p, func(all *state.Peers) error { return e.replace(all, &p, same) }); err != nil {
 		return api.JoinResponse{}, unstored(err, p.Name+" does not answer, and would be waited for")
 	}
 	e.joinLater(t, keys, p, request)
@@ -249,41 +249,65 @@ func (e *Registrar) reply(t ticket.Ticket, keys ticket.Keys, p state.Peer, reque
 	return out, nil
 }
 
-// cross adapts p, whose ticket was redeemed here while it redeemed one of ours. Both sides must use
-// the preshared key of the same ticket: that of the gateway with the lower key.
-func (e *Registrar) cross(p *state.Peer, old state.Peer) {
-	p.Ticket = old.Ticket
-	if bytes.Compare(e.publicKey[:], p.PublicKey[:]) < 0 {
-		p.PresharedKey, p.Origin = old.PresharedKey, old.Origin
-	}
+// answered stores the inviter p after its answer, and returns it as stored. before is what it was
+// here when the join began.
+func (e *Registrar) answered(p, before state.Peer, answer auth.Redemption) (state.Peer, error) {
+	p.PresharedKey, p.Offers, p.Awaited = answer.PresharedKey, answer.Granted, answer.Pending
+	return p, e.putJoined(&p, func(all *state.Peers) error {
+		if old, there := all.ByKey(p.PublicKey); there && old.Ticket != before.Ticket {
+			p = e.crossed(old, p)
+			return all.Put(p)
+		}
+		return e.replace(all, &p, func(state.Peer) error { return nil })
+	})
 }
 
-// putJoined stores the inviter as a peer and adds it to the tunnel. replace returns an error if an
-// existing peer must not be replaced, and may change the new one.
-func (e *Registrar) putJoined(p state.Peer, replace func(p *state.Peer, old state.Peer) error) error {
+// putJoined stores the inviter as the peer p, by put, and adds it to the tunnel.
+func (e *Registrar) putJoined(p *state.Peer, put func(all *state.Peers) error) error {
 	return e.o.Peers.Update(roster.Update{
-		Peers: func(all *state.Peers) error {
-			if err := e.mayJoin(p); err != nil { // things may have changed since the plan
-				return err
-			}
-			if old, ok := all.Get(p.Name); ok { // repeating a join revokes nothing
-				if err := replace(&p, old); err != nil {
-					return err
-				}
-				p.Local, p.Identity, p.Undo = merged(old.Local, p.Local), old.Identity, old.Undo
-				if len(p.Allow) == 0 {
-					p.Allow = old.Allow
-				}
-			}
-			if err := all.Put(p); err != nil {
-				return admin.Conflict("join: "+err.Error(), "")
-			}
-			return nil
-		},
+		Peers: put,
 		Applied: func() {
 			e.log.Info("joined", "peer", p.Name, "publicKey", p.PublicKey.String(), "allow", p.Allow)
 		},
 	})
+}
+
+// replace adds the inviter, or replaces it by p. may returns an error if an existing peer must not
+// be replaced.
+func (e *Registrar) replace(all *state.Peers, p *state.Peer, may func(old state.Peer) error) error {
+	if err := e.mayJoin(*p); err != nil { // things may have changed since the plan
+		return err
+	}
+	if old, ok := all.Get(p.Name); ok { // repeating a join revokes nothing
+		if err := may(old); err != nil {
+			return err
+		}
+		p.Local, p.Identity, p.Undo = merged(old.Local, p.Local), old.Identity, old.Undo
+		if len(p.Allow) == 0 {
+			p.Allow = old.Allow
+		}
+	}
+	if err := all.Put(*p); err != nil {
+		return admin.Conflict("join: "+err.Error(), "")
+	}
+	return nil
+}
+
+// crossed returns the peer old, which redeemed a ticket of ours while we redeemed one of its, with
+// what the join p adds. The peer keeps the name that it was invited by, and still needs the approval
+// that its ticket asks for. Both sides must use the preshared key of the same ticket: that of the
+// gateway with the lower key.
+func (e *Registrar) crossed(old, p state.Peer) state.Peer {
+	next := old
+	if bytes.Compare(e.publicKey[:], p.PublicKey[:]) > 0 {
+		next.PresharedKey, next.Origin = p.PresharedKey, p.Origin
+	}
+	next.Candidates, next.Offers, next.Awaited = p.Candidates, p.Offers, p.Awaited
+	next.Local = merged(old.Local, p.Local)
+	if len(p.Allow) > 0 {
+		next.Allow = p.Allow
+	}
+	return next
 }
 
 // merged returns the listeners of both; next wins where they differ.

@@ -86,6 +86,13 @@ func (p *oneTime) dial() {
 	}
 }
 
+// redial replaces the session, if there is one.
+func (p *oneTime) redial() {
+	if err := p.plane.Engine.Redial(p.inviter); err != nil {
+		p.log.Debug("failed to redial the one-time tunnel", "error", err)
+	}
+}
+
 // dialContext connects to the inviter through the tunnel. Closing such a connection waits for the
 // inviter's side, too: the tunnel ends next, and the inviter would retransmit to a closed port for
 // a minute.

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -325,8 +326,9 @@ func TestChangesFromManySidesAtOnce(t *testing.T) {
 		func(i int) error {
 			return g.PeerLocal(w.ctx, "edge", api.PeerLocalRequest{Local: map[string]string{"x": []string{"127.0.0.1:0", ""}[i%2]}})
 		},
-		func(i int) error {
-			return errOf(g.Invite(w.ctx, api.InviteRequest{TTL: api.Duration(time.Millisecond)}))
+		func(int) error {
+			invited, err := g.Invite(w.ctx, api.InviteRequest{})
+			return errors.Join(err, g.Revoke(invited.ID))
 		},
 	)
 	errs := make(chan error, len(workers))

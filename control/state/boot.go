@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/postern-dev/postern/tunnel/peer"
@@ -13,6 +15,8 @@ type boots struct {
 	// PublicKey is the one of the last start with a key in the directory: if there is no key now,
 	// it was lost.
 	PublicKey peer.PublicKey `json:"publicKey,omitzero"`
+	// Peers: peers.json existed at the last start.
+	Peers bool `json:"peers,omitzero"`
 }
 
 func (b boots) clone() boots { return b }
@@ -31,16 +35,25 @@ var bootsFormat = format[boots]{
 // Call it after PrivateKey. If it cannot be stored, Boot returns both the number and the error; the
 // number is good unless the clock goes back.
 func (s *Store) Boot(now time.Time) (uint64, error) {
+	createErr := s.peers.create()
 	next := max(s.boots.load().Last+1, uint64(max(now.UnixMilli(), 0)))
 	err := s.boots.update(func(b *boots) error {
-		b.Last = next
+		b.Last, b.Peers = next, s.peers.stored.Load().generation != 0
 		if k := s.key.Load(); k != nil {
 			b.PublicKey = k.Public()
 		}
 		return nil
 	})
-	if err != nil {
+	if err = cmp.Or(err, createErr); err != nil {
 		return next, fmt.Errorf("remember the number of this start: %w", err)
 	}
 	return next, nil
+}
+
+// tellLost warns if the file of peers is gone. A gateway may be started so on purpose.
+func (s *Store) tellLost() {
+	if s.boots.load().Peers && s.peers.stored.Load().generation == 0 {
+		s.logger.Warn("state file missing; starting without the peers in it",
+			slog.String("code", CodeDamaged), slog.String("file", s.peers.path("")))
+	}
 }

@@ -165,6 +165,65 @@ func TestAMissingFileIsRestored(t *testing.T) {
 	}
 }
 
+func TestMissingPeersAreTold(t *testing.T) {
+	for name, join := range map[string]bool{"which had joined": true, "of which there were none": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "peers.json")
+			var out bytes.Buffer
+			start := func() {
+				t.Helper()
+				out.Reset()
+				s, err := Open(dir, slog.New(slog.NewTextHandler(&out, nil)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Boot(time.Now()); err != nil {
+					t.Fatal(err)
+				}
+				if join {
+					put(t, s, edge())
+				}
+				mustClose(t, s)
+			}
+			start()
+			if start(); out.Len() > 0 {
+				t.Errorf("with the file: %s", &out)
+			}
+			for _, f := range []string{file, file + previous} {
+				if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			start()
+			for _, want := range []string{"WARN", CodeDamaged, file} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("the log lacks %q: %s", want, &out)
+				}
+			}
+			if start(); out.Len() > 0 {
+				t.Errorf("it is told again: %s", &out)
+			}
+		})
+	}
+}
+
+func TestALinkToNothingIsNoMissingFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"peers.json", "observed.json"} {
+		file := filepath.Join(dir, name)
+		if err := os.Symlink(filepath.Join(dir, "unmounted"), file); err != nil {
+			t.Skip(err)
+		}
+		if _, err := Open(dir, nil); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "unmounted, which does not exist") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestEveryChangedByteIsNoticed(t *testing.T) {
 	dir := two(t)
 	file := filepath.Join(dir, "peers.json")

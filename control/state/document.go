@@ -145,6 +145,18 @@ func (d *document[T]) update(f func(*T) error) error {
 	return remedy(d.store(next, promptly))
 }
 
+// create writes the first generation, unless there is one or a backend, so that the file is missed once
+// it is gone.
+func (d *document[T]) create() error {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	c := d.stored.Load()
+	if d.closed || d.mirror != nil || c.generation != 0 {
+		return nil
+	}
+	return d.write(c.as(1), "")
+}
+
 // restrict is update, but what f revokes is in force even if it cannot be written: the error is
 // then an [ErrNotStored].
 func (d *document[T]) restrict(f func(*T) error) error {
@@ -309,6 +321,11 @@ func checksum(b []byte) string {
 // read reads the file with the suffix. Damage is an ErrDamaged.
 func (d *document[T]) read(suffix string) (*content[T], error) {
 	info, err := os.Stat(d.path(suffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		if to, linkErr := os.Readlink(d.path(suffix)); linkErr == nil { // such as to a disk that is not mounted
+			return nil, fmt.Errorf("it is a link to %s, which does not exist (restore that, or move the link away)", to)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -191,6 +191,7 @@ func open(dir string, logger *slog.Logger, d disk, opts ...Option) (s *Store, er
 		s.follow(found)
 	}
 	s.tellAside()
+	s.tellLost()
 	return s, nil
 }
 

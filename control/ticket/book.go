@@ -19,6 +19,8 @@ const (
 	MaxFailures = 5
 	// DefaultTTL is a ticket's default lifetime.
 	DefaultTTL = time.Hour
+	// MinTTL is its minimum: a join takes a second or two.
+	MinTTL = 5 * time.Second
 	// MaxTTL is its maximum: a ticket is a secret that stays in chats.
 	MaxTTL = 30 * 24 * time.Hour
 
@@ -128,8 +130,8 @@ func (v Invitation) check() error {
 			return fmt.Errorf("%w: %w", ErrName, err)
 		}
 	}
-	if v.TTL < 0 || v.TTL > MaxTTL {
-		return fmt.Errorf("%w: a life of %s; it must be between 1s and %s", ErrRequest, v.TTL, MaxTTL)
+	if v.TTL != 0 && v.TTL < MinTTL || v.TTL > MaxTTL {
+		return fmt.Errorf("%w: a life of %s; it must be between %s and %s", ErrRequest, v.TTL, MinTTL, MaxTTL)
 	}
 	if err := checkServices(v.Allow); err != nil {
 		return fmt.Errorf("%w: %w", ErrRequest, err)

@@ -364,6 +364,7 @@ func TestInviteRefuses(t *testing.T) {
 	for name, v := range map[string]Invitation{
 		"a name that is none":    {Name: "Not A Name"},
 		"a negative life":        {TTL: -time.Second},
+		"a life too short":       {TTL: MinTTL - 1},
 		"a life beyond measure":  {TTL: MaxTTL + time.Second},
 		"a service that is none": {Allow: []string{"a b"}},
 		"a useless candidate":    {Candidates: []Candidate{{Addr: netip.MustParseAddrPort("0.0.0.0:1")}}},

@@ -93,7 +93,7 @@ func TestUnusableTicketsSayWhy(t *testing.T) {
 	text := p.cloud.invite()
 	damaged := []byte(text)
 	damaged[len(damaged)/2] = map[bool]byte{true: 'b', false: 'a'}[damaged[len(damaged)/2] == 'a']
-	short := p.cloud.invite("--ttl", "1s")
+	short := p.cloud.invite("--ttl", "5s")
 	waitExpired(t, short)
 
 	for _, c := range []struct {
