@@ -3,7 +3,9 @@ package forward
 import (
 	"context"
 	"io"
+	"net"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
@@ -80,5 +82,45 @@ func TestDatagramsToThisGatewayLeadToNoPeer(t *testing.T) {
 	eventually(t, "its end", func() bool { return len(tun.out) > 0 || o.UDPCounters().Refused[NotAdmitted] > 0 })
 	if len(tun.out) > 0 {
 		t.Errorf("into the tunnel goes %+v", tun.next(t))
+	}
+}
+
+// A program with the gateway's address may by chance have a connection from the port of a socket to a
+// backend. Then there is another socket.
+func TestAPortOfAClientCostsNoConnection(t *testing.T) {
+	up, conns := upstream(t)
+	var g *gateway
+	chance := sync.OnceFunc(func() {
+		c := take(t, conns)
+		defer c.Close()
+		g.flows.loops.add(end{false, false, c.RemoteAddr().(*net.TCPAddr).AddrPort()})
+	})
+	g = newGateway(t, Limits{}, func(ctx context.Context, to string) (Conn, error) {
+		c, err := DialUpstream(ctx, to)
+		if err == nil {
+			chance()
+		}
+		return c, err
+	})
+	g.cluster(&pods{ready: []netip.AddrPort{addr(t, up)}}, api.TCP)
+	c := g.dial(cloudAddr, 10000).conn()
+	send(t, c, "hello")
+	wantRead(t, take(t, conns), "hello")
+}
+
+// A client of datagrams is remembered after its socket is closed. The gateway's next socket may have
+// the same port, and what it sends would count as the client's.
+func TestNothingIsSentFromThePortOfAClient(t *testing.T) {
+	g := newGateway(t, Limits{}, nil)
+	g.attach()
+	for port := range 1 << 16 {
+		g.flows.loops.add(end{false, true, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))})
+	}
+	backend := udpServer(t)
+	g.cluster(&pods{ready: []netip.AddrPort{backend.LocalAddr().(*net.UDPAddr).AddrPort()}}, api.UDP)
+	g.datagram(client1, 10000, "secret")
+	eventually(t, "the end of the flow", func() bool { return g.in.UDPCounters().Accepted+g.in.UDPCounters().Refused[UpstreamDown] > 0 })
+	if n := g.in.UDPCounters().Accepted; n > 0 {
+		t.Errorf("%d flows have the address of a client", n)
 	}
 }
