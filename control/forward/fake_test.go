@@ -118,8 +118,8 @@ func (g *gateway) wantNothingLeft() {
 	}
 	u.mu.Unlock()
 	g.flows.loops.mu.Lock()
-	if len(g.flows.loops.ends) != 0 {
-		g.t.Errorf("ends outside the tunnel: %v", g.flows.loops.ends)
+	if n := len(g.flows.loops.ends); n != 0 {
+		g.t.Errorf("%d ends outside the tunnel", n)
 	}
 	g.flows.loops.mu.Unlock()
 	for _, b := range g.flows.buffers {

@@ -281,7 +281,10 @@ func (in *Inbound) dial(f *flow, from Incoming, p Peer, s Service) (Conn, error)
 		}
 		tried = append(tried, to.AddrPort)
 		var c Conn
-		if c, err = in.dialBackend(ctx, f, to, header); err == nil {
+		if c, err = in.dialBackend(ctx, f, to, header); errors.Is(err, errLoop) { // by chance, but not twice
+			c, err = in.dialBackend(ctx, f, to, header)
+		}
+		if err == nil {
 			return c, nil
 		}
 	}

@@ -23,8 +23,10 @@ type end struct {
 // gateway's own address. Its local address at the backend's end is the client's at the listener's.
 // Each end looks for the other, because either may be first.
 //
-// Sockets to different backends may have the same local port. So a program in the gateway's pod may
-// be refused by chance: one connection in 28,000 for each that is open to a backend.
+// Sockets to different destinations may have the same local port. So a program with the gateway's
+// address may be refused by chance: one connection in 14,000 for each that is open to a backend, because
+// Linux uses every second of 28,000 ports first. If the program is first, the socket to the backend is
+// replaced by another.
 type loops struct {
 	mu   sync.Mutex
 	ends map[end]int
@@ -61,13 +63,15 @@ func (f *flow) is(at net.Addr) (loop bool) {
 	return f.table.loops.add(f.outside)
 }
 
-// is does this for an inbound flow of datagrams, before anything is sent through it.
+// is does this for a flow of datagrams to a backend, before anything is sent through it. So the other
+// end finds this one, unless it is that of a client that is remembered since before.
 func (f *udpFlow) is(at netip.AddrPort) (loop bool) {
 	f.table.mu.Lock()
 	defer f.table.mu.Unlock()
 	if f.phase == ended {
 		return false
 	}
+	f.table.loops.remove(f.outside)
 	f.outside = end{true, true, unmapped(at)}
 	return f.table.loops.add(f.outside)
 }

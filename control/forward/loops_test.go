@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/postern-dev/postern/control/api"
@@ -100,5 +101,51 @@ func TestDatagramsToThisGatewayLeadToNoPeer(t *testing.T) {
 	eventually(t, "its end", func() bool { return len(tun.out) > 0 || o.UDPCounters().Refused[NotAdmitted] > 0 })
 	if len(tun.out) > 0 {
 		t.Errorf("into the tunnel goes %+v", tun.next(t))
+	}
+}
+
+// client makes a listener of the gateway have a client.
+func (g *gateway) client(e end) {
+	g.flows.loops.add(e)
+	g.t.Cleanup(func() { g.flows.loops.remove(e) })
+}
+
+// A program with the gateway's address may by chance have a connection from the port of a socket to a
+// backend. Then there is another socket.
+func TestAPortOfAClientCostsNoConnection(t *testing.T) {
+	up, conns := upstream(t)
+	var g *gateway
+	chance := sync.OnceFunc(func() {
+		c := take(t, conns)
+		defer c.Close()
+		g.client(end{at: c.RemoteAddr().(*net.TCPAddr).AddrPort()})
+	})
+	g = newGateway(t, Limits{}, func(ctx context.Context, to string) (Conn, error) {
+		c, err := DialUpstream(ctx, to)
+		if err == nil {
+			chance()
+		}
+		return c, err
+	})
+	g.cluster(&pods{ready: []netip.AddrPort{addr(t, up)}}, api.TCP)
+	c := g.dial(cloudAddr, 10000).conn()
+	send(t, c, "hello")
+	wantRead(t, take(t, conns), "hello")
+}
+
+// A client of datagrams is remembered after its socket is closed. The gateway's next socket may have
+// the same port, and what it sends would count as the client's.
+func TestNothingIsSentFromThePortOfAClient(t *testing.T) {
+	g := newGateway(t, Limits{}, nil)
+	g.attach()
+	for port := range 1 << 16 {
+		g.client(end{udp: true, at: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))})
+	}
+	backend := udpServer(t)
+	g.cluster(&pods{ready: []netip.AddrPort{backend.LocalAddr().(*net.UDPAddr).AddrPort()}}, api.UDP)
+	g.datagram(client1, 10000, "secret")
+	eventually(t, "the end of the flow", func() bool { return g.in.UDPCounters().Accepted+g.in.UDPCounters().Refused[UpstreamDown] > 0 })
+	if n := g.in.UDPCounters().Accepted; n > 0 {
+		t.Errorf("%d flows have the address of a client", n)
 	}
 }

@@ -67,11 +67,7 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 	to, err := f.table.names.resolve(ctx, f.upstream)
 	var side *socket
 	if err == nil {
-		side, err = f.table.sockets.dial(to, f)
-	}
-	if err == nil && s.Backends != nil && f.is(side.local()) {
-		side.close()
-		err = &net.OpError{Op: "dial", Net: "udp", Addr: net.UDPAddrFromAddrPort(to), Err: errLoop}
+		side, err = in.connectUDP(f, to, s)
 	}
 	if err != nil {
 		reason := UpstreamDown
@@ -91,6 +87,19 @@ func (in *Inbound) openUDP(f *udpFlow, p Peer, s Service) {
 	in.udp.accepted.Add(1)
 	in.opts.Audit.Record(ctx, audit.Connect, audit.Peer(p.Name), slog.String(audit.KeyService, s.Name),
 		slog.String(audit.KeyAddress, f.key.remote.String()), slog.String("protocol", string(api.UDP)))
+}
+
+// connectUDP opens a flow's socket. One to a backend does not have the address of a client that is
+// still remembered: a listener of this gateway would take the flow's datagrams for that client's.
+func (in *Inbound) connectUDP(f *udpFlow, to netip.AddrPort, s Service) (*socket, error) {
+	for range 2 { // by chance, but not twice
+		side, err := f.table.sockets.dial(to, f)
+		if err != nil || s.Backends == nil || !f.is(side.local()) {
+			return side, err
+		}
+		side.close()
+	}
+	return nil, &net.OpError{Op: "dial", Net: "udp", Addr: net.UDPAddrFromAddrPort(to), Err: errLoop}
 }
 
 // upstreamRefused reports that an upstream has never answered.

@@ -244,8 +244,7 @@ func checkMarks(labels, annotations map[string]string) error {
 			return fmt.Errorf("it has %d labels or annotations, more than %d", len(m), maxLabels)
 		}
 		for key := range m {
-			switch {
-			case !isQualified(key):
+			if !isQualified(key) {
 				return errors.New("a label or annotation key is invalid")
 			}
 		}
