@@ -131,10 +131,11 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 }
 
 // backendsOf returns the pods that are endpoints of a Service, by address. A pod may be in several
-// slices, with different ports in each; only those of the Service count. Pods of a dual-stack Service have slices of both IP families:
-// they count once, with their address of the gateway's own family. Endpoints that were written by hand
-// and are not pods are not exported: they may be any address that the gateway can reach. Nor are those at
-// the address of a Service, which may lead to the gateway, and so to a service of another cluster.
+// slices, with different ports in each; only those of the Service count. Pods of a dual-stack Service
+// have slices of both IP families: they count once, with their address of the gateway's own family.
+// Endpoints that were written by hand and are not pods are not exported: they may be any address that
+// the gateway can reach. Nor are those at the address of a Service, which may lead to the gateway, and
+// so to a service of another cluster.
 //
 // Those that are ready count as ready. If none is, so do those that are terminating and still
 // serve, except for Headless, as in kube-proxy and DNS. Kubernetes says of publishNotReadyAddresses
