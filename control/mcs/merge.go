@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,9 +33,14 @@ type PeerOffer struct {
 
 // exported is one cluster's export of a service.
 type exported struct {
-	peer    string // empty: this cluster
-	created time.Time
+	peer    string    // empty: this cluster
+	created time.Time // to the second
 	spec    *Spec
+	text    func() string // of the spec, encoded at most once
+}
+
+func newExported(peer string, created time.Time, spec *Spec) exported {
+	return exported{peer, created.Truncate(time.Second), spec, sync.OnceValue(spec.text)}
 }
 
 // Merge combines all clusters' exports of one service into this cluster's import. own is nil unless
@@ -47,13 +53,16 @@ type exported struct {
 func Merge(name Name, own *Export, told []PeerOffer, at func(peer, hostname string, port Port) (netip.AddrPort, bool)) (Import, []Conflict) {
 	var all []exported
 	if own != nil {
-		all = append(all, exported{"", own.Created, &own.Spec})
+		all = append(all, newExported("", own.Created, &own.Spec))
 	}
 	for _, t := range told {
-		all = append(all, exported{t.Peer, t.Created, &t.Spec})
+		all = append(all, newExported(t.Peer, t.Created, &t.Spec))
 	}
 	slices.SortStableFunc(all, func(a, b exported) int {
-		return cmp.Or(a.created.Truncate(time.Second).Compare(b.created.Truncate(time.Second)), cmp.Compare(a.spec.text(), b.spec.text()))
+		if age := a.created.Compare(b.created); age != 0 {
+			return age
+		}
+		return cmp.Compare(a.text(), b.text())
 	})
 	out := Import{Name: name, Own: own != nil, Spec: *all[0].spec}
 	out.Spec.Ports = unite(all)
@@ -82,13 +91,15 @@ func (s *Spec) text() string {
 // port.
 func unite(all []exported) []Port {
 	var out []Port
+	names, numbers := map[string]bool{}, map[portNumber]bool{}
 	for _, e := range all {
 		for _, p := range e.spec.Ports {
-			if !slices.ContainsFunc(out, func(q Port) bool {
-				return q.Name == p.Name || q.Name == "" || p.Name == "" || q.Protocol == p.Protocol && q.Port == p.Port
-			}) {
-				out = append(out, p)
+			n := portNumber{p.Protocol, p.Port}
+			if names[p.Name] || numbers[n] || names[""] || p.Name == "" && len(out) > 0 {
+				continue
 			}
+			names[p.Name], numbers[n] = true, true
+			out = append(out, p)
 		}
 	}
 	slices.SortFunc(out, comparePorts)

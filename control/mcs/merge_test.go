@@ -3,6 +3,7 @@ package mcs
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -181,5 +182,78 @@ func TestConflictsOfManyClustersFitIntoACondition(t *testing.T) {
 	}
 	if m := conflicts[0].Message; !strings.Contains(m, ", 980 more differ from the oldest export") {
 		t.Errorf("the first is %.200s … %s", m, m[max(0, len(m)-200):])
+	}
+}
+
+// Ports are united as if each were compared with each, in less time.
+func TestManyPortsAreUnitedInOrder(t *testing.T) {
+	each := func(all []exported) (out []Port) {
+		for _, e := range all {
+			for _, p := range e.spec.Ports {
+				if !slices.ContainsFunc(out, func(q Port) bool {
+					return q.Name == p.Name || q.Name == "" || p.Name == "" || q.Protocol == p.Protocol && q.Port == p.Port
+				}) {
+					out = append(out, p)
+				}
+			}
+		}
+		slices.SortFunc(out, comparePorts)
+		return out
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		var all []exported
+		for range 4 {
+			var s Spec
+			for range 1 + r.IntN(3) {
+				p := Port{fmt.Sprint("p", r.IntN(5)), []api.Protocol{api.TCP, api.UDP}[r.IntN(2)], uint16(1 + r.IntN(5)), ""}
+				if len(s.Ports) == 0 && r.IntN(4) == 0 {
+					p.Name = ""
+				}
+				if s.Ports = append(s.Ports, p); p.Name == "" {
+					break
+				}
+			}
+			all = append(all, newExported("", time.Time{}, &s))
+		}
+		if got, want := unite(all), each(all); !slices.Equal(got, want) {
+			t.Fatalf("united are %v, want %v", got, want)
+		}
+	}
+	var many []exported
+	for peer := range 100 {
+		var s Spec
+		for i := range MaxPorts {
+			s.Ports = append(s.Ports, Port{fmt.Sprintf("p-%d-%d", peer, i), api.TCP, uint16(1 + peer*MaxPorts + i), ""})
+		}
+		many = append(many, newExported("", time.Time{}, &s))
+	}
+	took := func(f func([]exported) []Port) time.Duration {
+		began := time.Now()
+		if n := len(f(many)); n != 100*MaxPorts {
+			t.Errorf("%d ports are united", n)
+		}
+		return time.Since(began)
+	}
+	if a, b := took(unite), took(each); a > b/2 {
+		t.Errorf("it takes %s, as long as comparing each with each: %s", a, b)
+	}
+}
+
+// Peers that export a service at the same second cost no more each if there are many.
+func TestASpecIsEncodedOnce(t *testing.T) {
+	allocations := func(peers int) float64 {
+		var told []PeerOffer
+		for peer := range peers {
+			o := &Offer{Created: time.Unix(1_700_000_000, 0), Spec: Spec{Type: ClusterSetIP, Ports: []Port{{"http", api.TCP, 80, ""}}, Annotations: map[string]string{}}}
+			for i := range maxLabels {
+				o.Spec.Annotations[fmt.Sprint("a", i)] = fmt.Sprint(peer * 7 % peers)
+			}
+			told = append(told, PeerOffer{Peer: fmt.Sprint(peer), Offer: o})
+		}
+		return testing.AllocsPerRun(1, func() { Merge(Name{"shop", "web"}, nil, told, nil) }) / float64(peers)
+	}
+	if few, many := allocations(2), allocations(128); many > 1.5*few {
+		t.Errorf("%.0f allocations for each of 2 peers, %.0f for each of 128", few, many)
 	}
 }

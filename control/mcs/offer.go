@@ -175,17 +175,19 @@ func (o *Offer) check() error {
 	return o.checkPlaces()
 }
 
+// portNumber is what a service has at most one port with.
+type portNumber struct {
+	protocol api.Protocol
+	port     uint16
+}
+
 func checkPorts(ports []Port) error {
 	if len(ports) > MaxPorts {
 		return fmt.Errorf("it has %d ports, more than %d", len(ports), MaxPorts)
 	}
-	type number struct {
-		protocol api.Protocol
-		port     uint16
-	}
-	names, numbers := map[string]bool{}, map[number]bool{}
+	names, numbers := map[string]bool{}, map[portNumber]bool{}
 	for _, p := range ports {
-		n := number{p.Protocol, p.Port}
+		n := portNumber{p.Protocol, p.Port}
 		switch {
 		case p.Protocol != api.TCP && p.Protocol != api.UDP && p.Protocol != SCTP:
 			return errors.New("a port has an unknown protocol")

@@ -50,6 +50,7 @@ type Overlay struct {
 	next    map[api.Protocol]int // where to look for a free one, so that recently freed ones come last
 	shares  map[holder]int       // how many each has, those in quarantine included
 	count   map[api.Protocol]int // of used
+	freed   time.Time            // none was freed earlier than that; zero if none is free
 	changed bool                 // differs from what was stored
 	undo    []func()             // undoes the changes made in Atomically
 }
@@ -83,6 +84,7 @@ func NewOverlay(leases []Lease) *Overlay {
 func (o *Overlay) hold(l Lease) {
 	o.changed = true
 	o.leases[l.Key] = l
+	o.free(l)
 	o.shares[l.holder()] += l.Ports.Len()
 	o.count[l.Ports.Protocol] += l.Ports.Len()
 	for p := int(l.Ports.First); p <= int(l.Ports.Last); p++ {
@@ -134,7 +136,9 @@ func (o *Overlay) Lease(key string, protocol api.Protocol, n int, now time.Time,
 	l := Lease{Key: key, Ports: api.Ports{Protocol: protocol}}
 	p, ok := o.find(l.holder(), n, taken)
 	if !ok {
-		o.prune(now)
+		if !o.prune(now) {
+			return api.Ports{}, false
+		}
 		if p, ok = o.find(l.holder(), n, taken); !ok {
 			return api.Ports{}, false
 		}
@@ -197,6 +201,7 @@ func (o *Overlay) Retain(keys map[string]bool, now time.Time) bool {
 		if !keys[key] && l.Freed.IsZero() {
 			l.Freed = now
 			o.leases[key], o.changed = l, true
+			o.free(l)
 		}
 	}
 	return o.changed
@@ -205,13 +210,29 @@ func (o *Overlay) Retain(keys map[string]bool, now time.Time) bool {
 // Saved records that all leases are stored for a restart.
 func (o *Overlay) Saved() { o.changed = false }
 
-// prune removes leases whose quarantine is over.
-func (o *Overlay) prune(now time.Time) {
+// free notes when a lease was freed, if it is not in use.
+func (o *Overlay) free(l Lease) {
+	if !l.Freed.IsZero() && (o.freed.IsZero() || l.Freed.Before(o.freed)) {
+		o.freed = l.Freed
+	}
+}
+
+// prune removes leases whose quarantine is over, and reports whether there were some. It is called for
+// each export for which no ports are left.
+func (o *Overlay) prune(now time.Time) (some bool) {
+	if o.freed.IsZero() || now.Sub(o.freed) < quarantine {
+		return false
+	}
+	o.freed = time.Time{}
 	for _, l := range o.leases {
 		if !l.Freed.IsZero() && now.Sub(l.Freed) >= quarantine {
 			o.drop(l)
+			some = true
+			continue
 		}
+		o.free(l)
 	}
+	return some
 }
 
 // Leases returns all leases, those in quarantine included.

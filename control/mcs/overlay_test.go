@@ -154,3 +154,25 @@ func TestPortsAreLeasedTogether(t *testing.T) {
 		t.Errorf("another one has %v", p)
 	}
 }
+
+// Leases are dropped when each one's quarantine is over, and not looked at before one is: for each
+// export without a port that would take as long as there are leases.
+func TestLeasesAreLookedAtWhenOneIsDue(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	o := NewOverlay(nil)
+	for i, freed := range []time.Duration{0, time.Minute} {
+		o.Lease(fmt.Sprint("key-", i), api.TCP, 1, start, func(api.Ports) bool { return false })
+		o.Retain(nil, start.Add(freed))
+	}
+	for _, step := range []struct {
+		at    time.Duration
+		due   bool
+		there int
+	}{
+		{quarantine - time.Second, false, 2}, {quarantine, true, 1}, {quarantine + time.Second, false, 1}, {quarantine + time.Minute, true, 0}, {2 * quarantine, false, 0},
+	} {
+		if due := o.prune(start.Add(step.at)); due != step.due || len(o.leases) != step.there {
+			t.Errorf("after %s: some are due: %v, %d are left", step.at, due, len(o.leases))
+		}
+	}
+}
