@@ -22,7 +22,7 @@ const (
 	schemaTTL = 28800 * time.Second
 	// maxEndpoints bounds those of a service, maxPorts the ports of each and of a service, and
 	// maxRecords those of an answer: whoever may write EndpointSlices, of 20,000 ports each, says how
-	// many there are, and all of them are looked at for each question. More do not fit into a message.
+	// many there are, and all endpoints are looked at for each question. More do not fit into a message.
 	maxEndpoints, maxPorts, maxRecords = 1000, 64, 4096
 )
 
@@ -140,18 +140,29 @@ func (e Endpoint) hostname() string {
 	return made
 }
 
-// owners are the names at which an instance is found, and the ports that are meant there.
-func (i instance) owners() iter.Seq2[labels, []Port] {
+// owners are the names at which an instance is found that end in some labels, and the ports that are
+// meant there. The service's own name stands for all that end in none.
+func (i instance) owners(end labels) iter.Seq2[labels, []Port] {
 	return func(yield func(labels, []Port) bool) {
-		if !yield(nil, i.ports) || len(i.name) > 0 && !yield(i.name, i.ports) {
+		if len(end) == 0 {
+			yield(nil, i.ports)
+			return
+		}
+		if i.name.has(end) && !yield(i.name, i.ports) || end[len(end)-1][0] != '_' {
 			return
 		}
 		for n, p := range i.ports {
-			if p.Name != "" && !yield(labels{"_" + p.Name, "_" + p.Protocol}, i.ports[n:n+1]) {
+			if p.Name != "" && p.has(end) && !yield(labels{"_" + p.Name, "_" + p.Protocol}, i.ports[n:n+1]) {
 				return
 			}
 		}
 	}
+}
+
+// has reports whether the name of a port ends in the labels of another.
+func (p Port) has(end labels) bool {
+	is := func(label, name string) bool { return label[0] == '_' && strings.EqualFold(label[1:], name) }
+	return is(end[len(end)-1], p.Protocol) && (len(end) == 1 || len(end) == 2 && is(end[0], p.Name))
 }
 
 // answer is what the zone has for a question.
@@ -245,10 +256,10 @@ func (s Service) answer(name labels, question dns.Question) (out answer) {
 		}
 	}
 	for i := range s.instances() {
-		for owner, ports := range i.owners() {
-			if !owner.has(name) {
-				continue
-			}
+		if len(seen) == maxRecords {
+			break
+		}
+		for owner, ports := range i.owners(name) {
 			out.exists = true
 			switch {
 			case len(owner) != len(name) || !i.addr.IsValid(): // above it, or without records yet
