@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ const (
 	maxHold   = 5 * time.Minute
 	// askTimeout bounds the question who did it: the write must not wait for the answer for long.
 	askTimeout = 2 * time.Second
+	// maxNamed is how many objects a problem names: the API server bounds a status.
+	maxNamed = 20
 )
 
 // Accept headers that make the API server return only metadata (Kubernetes API concepts,
@@ -261,6 +264,9 @@ func (r *Reverts) Problems(now time.Time) (out []check.OwnProblem) {
 	}
 	for _, p := range found {
 		slices.Sort(p.Params.Names)
+		if more := len(p.Params.Names) - maxNamed; more > 0 {
+			p.Params.Names = append(p.Params.Names[:maxNamed:maxNamed], fmt.Sprintf("%d more", more))
+		}
 		kind, name, _ := strings.Cut(p.Params.Names[0], " ")
 		name, _, _ = strings.Cut(name, " ")
 		p.Params.Object = kind + " " + name

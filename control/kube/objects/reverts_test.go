@@ -330,3 +330,16 @@ func TestWhoRemovesFieldsIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// However many objects are changed back, a problem names some.
+func TestAProblemNamesSomeOfManyObjects(t *testing.T) {
+	now := time.Now()
+	r := Reverts{known: map[Target]*written{}}
+	for i := range 1000 {
+		r.known[Target{Kind: "Service", Namespace: "shop", Name: fmt.Sprintf("web-%03d", i)}] = &written{at: now, last: now, first: now, times: revertsTold}
+	}
+	got := r.Problems(now)
+	if len(got) != 1 || len(got[0].Params.Names) != maxNamed+1 || got[0].Params.Names[0] != "Service web-000" || got[0].Params.Names[maxNamed] != "980 more" {
+		t.Errorf("%d problems: %q", len(got), got[0].Params.Names)
+	}
+}
