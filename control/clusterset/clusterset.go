@@ -116,7 +116,7 @@ func New(o Options) *Clusterset {
 		shared: shared{peers: map[string]*site{}, due: due{names: map[mcs.Name]bool{}}, changed: make(chan struct{})},
 	}
 	c.mail = mail.New(mail.Options[struct{}]{Ctx: o.Ctx, Hand: c.send, Failed: c.failed, Room: 1})
-	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
+	out := forward.OutboundOptions{Dial: c.dial, Find: c.find, Avoid: c.others, Host: o.Host, FirstPort: mcs.FirstListener, LastPort: mcs.LastListener, Logger: o.Logger, Audit: o.Audit}
 	if o.Admit != nil {
 		out.Admit = func(l forward.Local, _ api.Protocol, from netip.AddrPort) error {
 			return o.Admit(l.Peer, mcs.NameOfPort(l.Service), from)

@@ -387,3 +387,38 @@ func gatewayOf(t *testing.T, from peer.PublicKey, host netip.Addr) (*Clusterset,
 		return a.StatusCode, answer.Has, time.Duration(seconds) * time.Second, err
 	}
 }
+
+// What a peer exports is not reached in another's name: the objects of that are from before the start,
+// and the peer chooses names of which the port is the other's.
+func TestNobodyTakesAPortThatObjectsExpectOfAnother(t *testing.T) {
+	from := peer.PrivateKeyFromBytes([32]byte{1}).Public()
+	ports := func(c *Clusterset) map[uint16]string {
+		if _, err := c.Receive(from, headless(t, 0)); err != nil {
+			t.Fatal(err)
+		}
+		c.reconcile()
+		c.reconciling.Lock()
+		defer c.reconciling.Unlock()
+		out := map[uint16]string{}
+		for l, at := range c.at {
+			out[at.Port()] = l.service
+		}
+		if len(out) != mcs.MaxPlaces {
+			t.Fatalf("there are %d listeners", len(out))
+		}
+		return out
+	}
+	first, _ := gatewayOf(t, from, netip.Addr{})
+	expected := map[uint16]string{}
+	for port := range ports(first) {
+		expected[port] = "bank"
+	}
+	first.Close()
+	second, _ := gatewayOf(t, from, netip.Addr{})
+	second.Reserve(expected)
+	for port, service := range ports(second) {
+		if expected[port] != "" {
+			t.Errorf("clients of bank's service at port %d reach mallory's %s", port, service)
+		}
+	}
+}

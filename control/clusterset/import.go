@@ -66,8 +66,9 @@ type place struct{ peer, service string }
 
 // routes maps listeners to addresses inside the tunnel. It is safe for concurrent use.
 type routes struct {
-	lock sync.RWMutex
-	to   map[place]api.Ports
+	lock     sync.RWMutex
+	to       map[place]api.Ports
+	reserved map[uint16]string // see Reserve
 }
 
 func newImporter() importer {
@@ -349,6 +350,21 @@ func (c *Clusterset) problems(s *site, peer string, r *roster.Roster, namespaces
 		}
 	}
 	return out
+}
+
+// Reserve implements mcs.Services.
+func (c *Clusterset) Reserve(peers map[uint16]string) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.reserved = peers
+}
+
+// others reports whether a port of a listener is reserved for another peer.
+func (c *Clusterset) others(l forward.Local, port uint16) bool {
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+	peer, is := c.reserved[port]
+	return is && peer != l.Peer
 }
 
 // find returns the address of an imported service inside the tunnel.

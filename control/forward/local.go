@@ -163,12 +163,12 @@ func (l *local) listen() (string, []io.Closer, error) {
 	one := func(port uint16) api.ListenAddress {
 		return api.ListenAddress{Addr: host, Ports: api.Ports{Protocol: l.want.Protocol, First: port, Last: port}}
 	}
-	if l.want.Port != 0 {
+	if l.want.Port != 0 && !l.out.opts.Avoid(l.want, l.want.Port) {
 		if at, socks, err := l.listenAt(one(l.want.Port)); err == nil {
 			return at.String(), socks, nil
 		}
 	}
-	at, socks, err := l.out.scan(l.want.Protocol, func(port uint16) (api.ListenAddress, []io.Closer, error) {
+	at, socks, err := l.out.scan(l.want, func(port uint16) (api.ListenAddress, []io.Closer, error) {
 		return l.listenAt(one(port))
 	})
 	if err != nil {
@@ -187,23 +187,29 @@ type ports struct {
 }
 
 // scan opens a port for a listener without an address.
-func (o *Outbound) scan(protocol api.Protocol, open func(port uint16) (api.ListenAddress, []io.Closer, error)) (at api.ListenAddress, socks []io.Closer, err error) {
+func (o *Outbound) scan(w Local, open func(port uint16) (api.ListenAddress, []io.Closer, error)) (at api.ListenAddress, socks []io.Closer, err error) {
 	if o.opts.FirstPort == 0 {
 		return open(0) // any
 	}
-	p := &o.ports
+	p, protocol := &o.ports, w.Protocol
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if since, full := p.full[protocol]; full && time.Since(since) < reopenEvery {
 		return at, nil, fmt.Errorf("ports %d-%d: %w", o.opts.FirstPort, o.opts.LastPort, syscall.EADDRINUSE)
 	}
 	n := int(o.opts.LastPort) - int(o.opts.FirstPort) + 1
-	for range n {
-		p.last = (p.last + 1) % n
-		at, socks, err = open(o.opts.FirstPort + uint16(p.last))
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			delete(p.full, protocol)
-			return at, socks, err
+	for _, avoided := range []bool{false, true} {
+		for range n {
+			p.last = (p.last + 1) % n
+			port := o.opts.FirstPort + uint16(p.last)
+			if o.opts.Avoid(w, port) != avoided {
+				continue
+			}
+			at, socks, err = open(port)
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				delete(p.full, protocol)
+				return at, socks, err
+			}
 		}
 	}
 	p.full[protocol] = time.Now()

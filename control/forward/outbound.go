@@ -77,7 +77,10 @@ type OutboundOptions struct {
 	Host netip.Addr
 	// FirstPort to LastPort is the range for such a listener's port; 0 takes any.
 	FirstPort, LastPort uint16
-	Logger              *slog.Logger
+	// Avoid reports whether such a listener takes a port of the range only if no other is free; nil is
+	// none.
+	Avoid  func(l Local, port uint16) bool
+	Logger *slog.Logger
 	// Audit may be nil.
 	Audit *audit.Log
 }
@@ -106,6 +109,9 @@ func NewOutbound(flows *Flows, o OutboundOptions) *Outbound {
 	}
 	if !o.Host.IsValid() {
 		o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if o.Avoid == nil {
+		o.Avoid = func(Local, uint16) bool { return false }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Outbound{flows: flows, opts: o, count: newCounters(), udp: newCounters(),

@@ -24,7 +24,7 @@ func TestPortsThatAreAllUsedAreNotTriedAgain(t *testing.T) {
 			t.Helper()
 			clear(tried)
 			for range 5 {
-				if _, _, err := o.scan(protocol, used); !errors.Is(err, syscall.EADDRINUSE) {
+				if _, _, err := o.scan(Local{Protocol: protocol}, used); !errors.Is(err, syscall.EADDRINUSE) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -44,4 +44,26 @@ func TestPortsThatAreAllUsedAreNotTriedAgain(t *testing.T) {
 		time.Sleep(reopenEvery)
 		scan("later", api.TCP, 10)
 	})
+}
+
+// A port that is to be avoided is taken only if no other is free.
+func TestAPortIsAvoidedWhileAnotherIsFree(t *testing.T) {
+	o := NewOutbound(NewFlows(Limits{}), OutboundOptions{FirstPort: 20000, LastPort: 20009,
+		Avoid: func(l Local, port uint16) bool { return l.Peer == "mallory" && port != 20007 }})
+	taken := map[uint16]bool{}
+	for i, want := range []bool{false, true, true} {
+		port := uint16(0)
+		if _, _, err := o.scan(Local{Peer: "mallory"}, func(p uint16) (api.ListenAddress, []io.Closer, error) {
+			if taken[p] {
+				return api.ListenAddress{}, nil, syscall.EADDRINUSE
+			}
+			port, taken[p] = p, true
+			return api.ListenAddress{}, nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if avoided := port != 20007; avoided != want {
+			t.Errorf("the listener %d is at port %d", i, port)
+		}
+	}
 }

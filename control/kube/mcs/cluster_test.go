@@ -50,6 +50,8 @@ func newFake() *fake { return &fake{changed: make(chan struct{}), told: make(cha
 
 func (f *fake) SetExports(list []services.Export) { f.tell(func() { f.exports = list }) }
 
+func (f *fake) Reserve(map[uint16]string) {}
+
 func (f *fake) SetNamespaces(list []string) { f.tell(func() { f.namespaces = list }) }
 
 func (f *fake) tell(set func()) {

@@ -15,6 +15,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/postern-dev/postern/control/catalogue"
@@ -281,6 +282,28 @@ func (s *session) empty(seen seen, which func(*discoveryv1.EndpointSlice) bool) 
 	return steps
 }
 
+// expected returns the peers whose services our EndpointSlices expect at ports of this gateway's
+// listeners.
+func (s *session) expected(seen seen) map[uint16]string {
+	out := map[uint16]string{}
+	for _, x := range seen.objects {
+		slice, is := x.(*discoveryv1.EndpointSlice)
+		if !is || !s.o.ours(x) || !slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, s.o.Address.String()) }) {
+			continue
+		}
+		labels := slice.Labels
+		if service := seen.services[types.NamespacedName{Namespace: slice.Namespace, Name: labels[discoveryv1.LabelServiceName]}]; service != nil && labels[v1beta1.LabelSourceCluster] == "" {
+			labels = service.Labels // it is that of one backend
+		}
+		if peer := labels[v1beta1.LabelSourceCluster]; peer != "" && peer != s.o.ID {
+			for _, p := range slice.Ports {
+				out[uint16(value(p.Port))] = peer
+			}
+		}
+	}
+	return out
+}
+
 // unheard returns the steps that empty the EndpointSlices of peers that have not announced their
 // exports for unheardFor since the start, of services that other clusters export, too. Nothing
 // listens there, and after a crash it is an earlier pod's address.
@@ -329,6 +352,7 @@ func (s *session) turn(ctx context.Context) (again time.Duration, failed bool) {
 			list = append(list, e.export)
 		}
 	}
+	s.o.Services.Reserve(s.expected(seen))
 	s.o.Services.SetExports(list)
 	s.o.Services.SetNamespaces(seen.namespaces)
 	state, _ := s.o.Services.State()

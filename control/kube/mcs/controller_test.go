@@ -154,6 +154,7 @@ type gatewayWith services.State
 
 func (gatewayWith) SetExports([]services.Export)               {}
 func (gatewayWith) SetNamespaces([]string)                     {}
+func (gatewayWith) Reserve(map[uint16]string)                  {}
 func (g gatewayWith) State() (services.State, <-chan struct{}) { return services.State(g), nil }
 
 // sessionOf returns a session that sees these objects in the namespace shop, and a function that
@@ -334,5 +335,32 @@ func TestWhatAnotherGatewayOfTheClusterMakesIsLeftAlone(t *testing.T) {
 		if !strings.Contains(cause, c.told) || !strings.Contains(fix.String(), "only one of the two import into namespace shop") || strings.Contains(fix.String(), "delete") {
 			t.Errorf("got %s\n%s", cause, fix)
 		}
+	}
+}
+
+// Ports that our EndpointSlices lead to belong to the peers whose services are expected there.
+func TestPortsThatObjectsLeadTo(t *testing.T) {
+	s := &session{Controller: &Controller{o: Options{Release: "postern", ID: "here", Address: netip.MustParseAddr("10.0.0.2"), Cluster: &kube.Cluster{}}}}
+	have := seen{objects: map[id]mirror.Object{}, services: map[types.NamespacedName]*corev1.Service{}}
+	add := func(name, address, cluster string, port int32, ours bool) *discoveryv1.EndpointSlice {
+		x := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{}},
+			Ports: []discoveryv1.EndpointPort{{Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}}}
+		if ours {
+			x.Labels = s.o.labels()
+		}
+		if cluster != "" {
+			x.Labels[v1beta1.LabelSourceCluster] = cluster
+		}
+		have.objects[id{sliceKind, "shop", name}] = x
+		return x
+	}
+	add("web-edge", "10.0.0.2", "edge", 20001, true)
+	add("before", "10.0.0.7", "edge", 20002, true)
+	add("someone-elses", "10.0.0.2", "edge", 20003, false)
+	add("own", "10.0.0.2", "here", 20004, true)
+	add("db-0", "10.0.0.2", "", 20005, true).Labels[discoveryv1.LabelServiceName] = "derived-db-0"
+	have.services[types.NamespacedName{Namespace: "shop", Name: "derived-db-0"}] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta1.LabelSourceCluster: "bank"}}}
+	if got, want := s.expected(have), map[uint16]string{20001: "edge", 20005: "bank"}; !maps.Equal(got, want) {
+		t.Errorf("expected are %v, want %v", got, want)
 	}
 }
