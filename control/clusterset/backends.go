@@ -22,10 +22,19 @@ type backends struct {
 	kept     map[client]kept
 }
 
-// backend is a ready backend, until end is called.
+// backend is a ready backend. Its context is made when it is picked first: a service may have thousands
+// of backends at each of its ports.
 type backend struct {
-	forward.Backend
-	end context.CancelFunc
+	netip.AddrPort
+	ready context.Context
+	end   context.CancelFunc
+}
+
+func (x *backend) pick() forward.Backend {
+	if x.ready == nil {
+		x.ready, x.end = context.WithCancel(context.Background())
+	}
+	return forward.Backend{AddrPort: x.AddrPort, Ready: x.ready}
 }
 
 // client is a peer's clients that use the same port.
@@ -45,22 +54,22 @@ type kept struct {
 func (b *backends) set(ready []netip.AddrPort, a mcs.Affinity) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	gone := map[netip.AddrPort]backend{}
-	for _, x := range b.ready {
-		gone[x.AddrPort] = x
+	was := b.ready
+	leave := func(before func(netip.AddrPort) bool) {
+		for ; len(was) > 0 && before(was[0].AddrPort); was = was[1:] {
+			if was[0].end != nil {
+				was[0].end()
+			}
+		}
 	}
 	b.ready, b.affinity = make([]backend, len(ready)), a
 	for i, to := range ready {
-		x, stays := gone[to]
-		if delete(gone, to); !stays {
-			x.AddrPort = to
-			x.Ready, x.end = context.WithCancel(context.Background())
+		leave(func(x netip.AddrPort) bool { return x.Compare(to) < 0 })
+		if b.ready[i].AddrPort = to; len(was) > 0 && was[0].AddrPort == to {
+			b.ready[i], was = was[0], was[1:]
 		}
-		b.ready[i] = x
 	}
-	for _, x := range gone {
-		x.end()
-	}
+	leave(func(netip.AddrPort) bool { return true })
 	if !a.ClientIP {
 		b.kept = nil
 	}
@@ -77,8 +86,8 @@ func (b *backends) Pick(peer string, nth int, tried []netip.AddrPort) forward.Ba
 	}
 	for range b.ready {
 		b.next++
-		if to := b.ready[b.next%len(b.ready)]; !slices.Contains(tried, to.AddrPort) {
-			return to.Backend
+		if to := &b.ready[b.next%len(b.ready)]; !slices.Contains(tried, to.AddrPort) {
+			return to.pick()
 		}
 	}
 	return forward.Backend{}
@@ -90,16 +99,18 @@ func (b *backends) pickKept(c client, tried []netip.AddrPort) forward.Backend {
 	now := time.Now()
 	k := b.kept[c]
 	if !k.to.IsValid() || now.Sub(k.used) >= b.affinity.Timeout || slices.Contains(tried, k.to.AddrPort) {
-		k.to = forward.Backend{}
+		var best *backend
 		var most uint64
-		for _, to := range b.ready {
-			if w := weight(c, to.AddrPort); !slices.Contains(tried, to.AddrPort) && (w > most || !k.to.IsValid()) {
-				k.to, most = to.Backend, w
+		for i := range b.ready {
+			to := &b.ready[i]
+			if w := weight(c, to.AddrPort); !slices.Contains(tried, to.AddrPort) && (w > most || best == nil) {
+				best, most = to, w
 			}
 		}
-	}
-	if !k.to.IsValid() {
-		return k.to
+		if best == nil {
+			return forward.Backend{}
+		}
+		k.to = best.pick()
 	}
 	if b.kept == nil {
 		b.kept = map[client]kept{}

@@ -2,6 +2,7 @@ package clusterset
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,5 +156,33 @@ func TestOnlyPodsAreBackends(t *testing.T) {
 	}
 	if mayBeBackend(netip.Addr{}, c.own) {
 		t.Error("no address may be one")
+	}
+}
+
+// A service may have thousands of backends at each of its ports. One that was never picked takes no more
+// than its place, and one that was picked gets nothing new when it leaves.
+func TestBackendsThatAreNotPickedTakeLittle(t *testing.T) {
+	var ready []netip.AddrPort
+	for i := range 1000 {
+		ready = append(ready, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80))
+	}
+	var b backends
+	if n := testing.AllocsPerRun(1, func() { b.set(ready, mcs.Affinity{}); b.set(nil, mcs.Affinity{}) }); n > 10 {
+		t.Errorf("%.0f allocations for %d backends", n, len(ready))
+	}
+	b.set(ready, mcs.Affinity{})
+	first, second := b.Pick("edge", 0, nil), b.Pick("edge", 0, nil)
+	b.set(slices.DeleteFunc(slices.Clone(ready), func(a netip.AddrPort) bool { return a == first.AddrPort }), mcs.Affinity{})
+	if first.Ready.Err() == nil || second.Ready.Err() != nil {
+		t.Errorf("the one that left: %v, the other: %v", first.Ready.Err(), second.Ready.Err())
+	}
+	b.set(ready, mcs.Affinity{})
+	for range ready {
+		if to := b.Pick("edge", 0, nil); to.Ready.Err() != nil {
+			t.Fatalf("%s gets nothing", to)
+		}
+	}
+	if second.Ready.Err() != nil {
+		t.Error("one that stayed gets nothing")
 	}
 }

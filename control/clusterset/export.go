@@ -36,9 +36,16 @@ type export struct {
 	entry    *mcs.Entry // nil: not offered
 	granted  bool       // to a peer; otherwise it has no ports and is not announced
 	ready    int
-	services []forward.Service
+	services []service
 	keys     []string // of its leases
 	problem  *mcs.Problem
+}
+
+// service is a port of an export, or of one backend of a headless one, as it is forwarded.
+type service struct {
+	forward.Service
+	port     string // its name
+	hostname string
 }
 
 func newExporter(leases map[string]state.OverlayLease) exporter {
@@ -110,7 +117,7 @@ func (c *Clusterset) export(list []mcs.Export, r *roster.Roster, cfg *config.Res
 
 // holds reports whether no configured service has taken an export's ports.
 func (c *Clusterset) holds(e *export, cfg *config.Resolved) bool {
-	return !slices.ContainsFunc(e.services, func(s forward.Service) bool { return taken(cfg, s.Ports) })
+	return !slices.ContainsFunc(e.services, func(s service) bool { return taken(cfg, s.Ports) })
 }
 
 // taken reports whether a configured service has one of the ports.
@@ -176,7 +183,7 @@ func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now ti
 	o.Places = nil
 	for _, place := range all {
 		var keys []string
-		var offered []forward.Service
+		var offered []service
 		if !c.overlay.Atomically(func() bool {
 			for i, p := range e.Spec.Ports {
 				if place.At[i] == 0 {
@@ -193,7 +200,7 @@ func (c *Clusterset) lease(e *export, o *mcs.Offer, cfg *config.Resolved, now ti
 				if slices.Contains(e.Proxied, p.Name) {
 					s.ProxyProtocol = api.ProxyV2
 				}
-				offered = append(offered, s)
+				offered = append(offered, service{s, p.Name, place.Hostname})
 			}
 			return true
 		}) {
@@ -213,6 +220,10 @@ func (e *export) fail(code catalogue.Code, detail string) {
 	e.problem = &mcs.Problem{Name: e.Name, Code: code, Detail: detail}
 }
 
+// maxHostnames is how many backends of a headless service are looked at to find those that have ports
+// already: that takes a checksum for each of their ports.
+const maxHostnames = 8 * mcs.MaxPlaces
+
 // hostnames returns the places at which the service is reached: "" for all backends, or one for
 // each, first those that have ports already. It returns at most one more than can be announced.
 func (c *Clusterset) hostnames(e *export) []string {
@@ -223,7 +234,8 @@ func (c *Clusterset) hostnames(e *export) []string {
 	for _, b := range e.Backends {
 		all[b.Hostname] = true
 	}
-	out := mcs.Turns(slices.Sorted(maps.Keys(all)), func(hostname string) (of struct{}, takes int, has bool) {
+	sorted := slices.Sorted(maps.Keys(all))
+	out := mcs.Turns(sorted[:min(len(sorted), maxHostnames)], func(hostname string) (of struct{}, takes int, has bool) {
 		return of, 1, slices.ContainsFunc(e.Spec.Ports, func(p mcs.Port) bool {
 			return c.overlay.Leased(mcs.LeaseKey(e.Name.Namespace, e.UID, hostname, p))
 		})
@@ -266,10 +278,12 @@ func (c *Clusterset) store(next map[string]*export, now time.Time) {
 func (c *Clusterset) forward(next map[string]*export, changed []string) {
 	var gone []string
 	var now []forward.Service
+	udp := map[string][]netip.AddrPort{} // the backends of services of datagrams
 	in := c.o.Peers.Inbound()
 	for _, name := range changed {
 		e, is := next[name], map[string]bool{}
 		if e != nil {
+			targets := e.targets()
 			for i, s := range e.services {
 				is[s.Name] = true
 				if s.Upstream != "" {
@@ -281,13 +295,12 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 					c.backends[s.Name] = b
 				}
 				e.services[i].Backends = b
-				ready, there := e.targets(s.Name)
-				b.set(ready, e.Spec.Affinity)
+				b.set(targets[i].ready, e.Spec.Affinity)
 				if s.Ports.Protocol == api.UDP {
-					in.EndFlows(s.Name, func(a netip.AddrPort) bool { return !slices.Contains(there, a) })
+					udp[s.Name] = targets[i].all
 				}
 			}
-			now = append(now, e.services...)
+			now = append(now, e.forwarded()...)
 		}
 		if was := c.exported[name]; was != nil {
 			for _, s := range was.services {
@@ -298,6 +311,16 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 			}
 		}
 	}
+	if len(udp) > 0 {
+		in.EndFlows(func(service string, to netip.AddrPort) bool {
+			all, is := udp[service]
+			if !is {
+				return false
+			}
+			_, there := slices.BinarySearchFunc(all, to, netip.AddrPort.Compare)
+			return !there
+		})
+	}
 	if in.SetClusterServices(gone, now) == nil {
 		return
 	}
@@ -306,7 +329,7 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 		if e == nil {
 			continue
 		}
-		if err := in.SetClusterServices(nil, e.services); err != nil {
+		if err := in.SetClusterServices(nil, e.forwarded()); err != nil {
 			var all []string
 			for _, s := range e.services {
 				all = append(all, s.Name)
@@ -319,27 +342,46 @@ func (c *Clusterset) forward(next map[string]*export, changed []string) {
 	}
 }
 
-// targets returns the backends of a forwarded service: the ready ones, and all.
-func (e *export) targets(service string) (ready, all []netip.AddrPort) {
-	for _, p := range e.Spec.Ports {
+// forwarded returns the services of an export.
+func (e *export) forwarded() []forward.Service {
+	out := make([]forward.Service, len(e.services))
+	for i, s := range e.services {
+		out[i] = s.Service
+	}
+	return out
+}
+
+// targets are the backends of a forwarded service, by address: the ready ones, and all.
+type targets struct{ ready, all []netip.AddrPort }
+
+// targets returns those of each service of an export.
+func (e *export) targets() []targets {
+	at := map[string][]mcs.Backend{} // by hostname, which tells them apart for Headless only
+	if e.Spec.Type == mcs.Headless {
 		for _, b := range e.Backends {
-			hostname := ""
-			if e.Spec.Type == mcs.Headless {
-				hostname = b.Hostname
-			}
-			port := b.Ports[p.Name]
-			if port == 0 || mcs.PortName(e.Name, p, hostname) != service {
+			at[b.Hostname] = append(at[b.Hostname], b)
+		}
+	} else {
+		at[""] = e.Backends
+	}
+	out := make([]targets, len(e.services))
+	for i, s := range e.services {
+		t := &out[i]
+		for _, b := range at[s.hostname] {
+			port := b.Ports[s.port]
+			if port == 0 {
 				continue
 			}
 			a := netip.AddrPortFrom(b.Addr.Unmap(), port)
-			all = append(all, a)
+			t.all = append(t.all, a)
 			if b.Ready {
-				ready = append(ready, a)
+				t.ready = append(t.ready, a)
 			}
 		}
+		slices.SortFunc(t.ready, netip.AddrPort.Compare)
+		slices.SortFunc(t.all, netip.AddrPort.Compare)
 	}
-	slices.SortFunc(ready, netip.AddrPort.Compare)
-	return ready, all
+	return out
 }
 
 // learnOwn updates the addresses of this gateway and the API server, of both families. If this host's

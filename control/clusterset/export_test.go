@@ -123,3 +123,47 @@ func TestABackendThatIsToldStays(t *testing.T) {
 		}
 	}
 }
+
+// The backends of many ports are looked at once for each port, whatever the type, and are those of its
+// name and hostname.
+func TestBackendsOfManyPorts(t *testing.T) {
+	for _, c := range []struct {
+		kind            mcs.Type
+		ports, backends int
+	}{{mcs.ClusterSetIP, mcs.MaxPorts, 500}, {mcs.Headless, 4, mcs.MaxPlaces}} {
+		x := mcs.Export{Name: mcs.Name{Namespace: "shop", Name: "db"}, UID: "db", Created: time.Unix(1_700_000_000, 0), Spec: mcs.Spec{Type: c.kind}}
+		at := map[string]uint16{}
+		for i := range c.ports {
+			x.Spec.Ports = append(x.Spec.Ports, mcs.Port{Name: fmt.Sprint("p-", i), Protocol: api.TCP, Port: uint16(i + 1)})
+			at[fmt.Sprint("p-", i)] = uint16(1000 + i)
+		}
+		for i := range c.backends {
+			b := mcs.Backend{Addr: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), Ready: i != 3, Ports: at}
+			if c.kind == mcs.Headless {
+				b.Hostname = fmt.Sprint("b-", i)
+			}
+			x.Backends = append(x.Backends, b)
+		}
+		set := &Clusterset{exporter: newExporter(nil)}
+		e := &export{Export: x, granted: true}
+		set.offer(e, &config.Resolved{}, time.Now())
+		all, ready := 0, 0
+		for i, got := range e.targets() {
+			for _, to := range got.all {
+				for nth, p := range x.Spec.Ports {
+					hostname := x.Backends[int(to.Addr().As4()[2])<<8|int(to.Addr().As4()[3])].Hostname
+					if is := mcs.PortName(x.Name, p, hostname) == e.services[i].Name; is != (int(to.Port()) == 1000+nth) {
+						t.Fatalf("%s: %s leads to %s", c.kind, e.services[i].Name, to)
+					}
+				}
+			}
+			all, ready = all+len(got.all), ready+len(got.ready)
+		}
+		if all != c.ports*c.backends || ready != all-c.ports {
+			t.Errorf("%s: of %d backends %d are ready", c.kind, all, ready)
+		}
+		if n := testing.AllocsPerRun(1, func() { e.targets() }); int(n) > 50*len(e.services) {
+			t.Errorf("%s: %.0f allocations for %d ports with %d backends", c.kind, n, len(e.services), all)
+		}
+	}
+}

@@ -212,12 +212,12 @@ func TestDatagramsGoToBackendsThatAreThere(t *testing.T) {
 	}
 	// The flow stays while its backend is there, and ends with it.
 	p.set(two)
-	g.in.EndFlows(web, func(a netip.AddrPort) bool { return a != one && a != two })
+	g.in.EndFlows(func(service string, a netip.AddrPort) bool { return service != web || a != one && a != two })
 	g.datagram(client, 10003, "b")
 	if got, _ := readFrom(t, first); got != "b" {
 		t.Errorf("the backend got %q", got)
 	}
-	g.in.EndFlows(web, func(a netip.AddrPort) bool { return a == one })
+	g.in.EndFlows(func(service string, a netip.AddrPort) bool { return service == web && a == one })
 	g.datagram(client, 10003, "c")
 	got, from := readFrom(t, second)
 	if got != "c" {

@@ -114,15 +114,15 @@ func (in *Inbound) SetClusterServices(gone []string, now []Service) error {
 	return errors.Join(errs...)
 }
 
-// EndFlows ends the flows of datagrams to removed backends of a service of this cluster.
-// Connections end with the backend.
-func (in *Inbound) EndFlows(service string, gone func(netip.AddrPort) bool) {
+// EndFlows ends the flows of datagrams to removed backends of services of this cluster. Connections end
+// with the backend.
+func (in *Inbound) EndFlows(gone func(service string, to netip.AddrPort) bool) {
 	in.flows.udp.endMatching(func(a about) bool {
-		if a.direction != DirectionInbound || a.service != service {
+		if a.direction != DirectionInbound {
 			return false
 		}
 		to, err := netip.ParseAddrPort(a.upstream)
-		return err == nil && gone(to)
+		return err == nil && gone(a.service, to)
 	})
 }
 

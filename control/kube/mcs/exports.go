@@ -142,7 +142,7 @@ func specOf(x *v1beta1.ServiceExport, s *corev1.Service) services.Spec {
 // that all are ready, even when they are terminating.
 func backendsOf(list []*discoveryv1.EndpointSlice, spec services.Spec, own discoveryv1.AddressType, notPods map[netip.Addr]bool) []services.Backend {
 	found := map[netip.Addr]services.Backend{}
-	var leaving []netip.Addr
+	leaving := map[netip.Addr]bool{}
 	hasOwn := slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == own && len(s.Endpoints) > 0 })
 	for _, s := range list {
 		if hasOwn && s.AddressType != own {
@@ -164,23 +164,24 @@ func backendsOf(list []*discoveryv1.EndpointSlice, spec services.Spec, own disco
 			}
 			b, known := found[addr]
 			if !known {
-				b = services.Backend{Addr: addr, Ports: map[string]uint16{}}
+				b = services.Backend{Addr: addr, Ports: ports}
+			} else if !maps.Equal(b.Ports, ports) { // the map is that of all endpoints of its slice
+				b.Ports = merged(maps.Clone(b.Ports), ports)
 			}
 			if spec.Type == services.Headless {
 				b.Hostname = cmp.Or(value(e.Hostname), hostname(addr))
 			}
 			b.Ready = b.Ready || e.Conditions.Ready == nil || *e.Conditions.Ready
 			if value(e.Conditions.Serving) && value(e.Conditions.Terminating) {
-				leaving = append(leaving, addr)
+				leaving[addr] = true
 			}
-			maps.Copy(b.Ports, ports)
 			found[addr] = b
 		}
 	}
 	out := slices.SortedFunc(maps.Values(found), func(a, b services.Backend) int { return a.Addr.Compare(b.Addr) })
 	if spec.Type != services.Headless && !slices.ContainsFunc(out, func(b services.Backend) bool { return b.Ready }) {
 		for i := range out {
-			out[i].Ready = slices.Contains(leaving, out[i].Addr)
+			out[i].Ready = leaving[out[i].Addr]
 		}
 	}
 	return out

@@ -378,9 +378,9 @@ func (m *maker) make(k kind, x mirror.Object) {
 }
 
 // merged returns a with b added; b takes precedence.
-func merged(a, b map[string]string) map[string]string {
+func merged[V any](a, b map[string]V) map[string]V {
 	if a == nil {
-		a = map[string]string{}
+		a = map[string]V{}
 	}
 	maps.Copy(a, b)
 	return a

@@ -628,3 +628,44 @@ func TestNamespacesTakeTurnsAtAddresses(t *testing.T) {
 	share(append(list, imported(services.Name{Namespace: "shop", Name: "db"}, services.Headless, false, 100, "east"),
 		imported(services.Name{Namespace: "shop", Name: "web"}, services.ClusterSetIP, false, 1, "east"))...)
 }
+
+// Endpoints of a service with many ports share what they have in common, and are found in the same time
+// whether they are ready or leave.
+func TestManyEndpoints(t *testing.T) {
+	spec := services.Spec{Type: services.ClusterSetIP}
+	var ports []discoveryv1.EndpointPort
+	for i := range services.MaxPorts {
+		name, port := fmt.Sprint("p", i), int32(i+1)
+		spec.Ports = append(spec.Ports, services.Port{Name: name, Protocol: api.TCP, Port: uint16(port)})
+		ports = append(ports, discoveryv1.EndpointPort{Name: &name, Port: &port})
+	}
+	list := func(n int, ready bool) []*discoveryv1.EndpointSlice {
+		x := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: ports}
+		leaving := !ready
+		for i := range n {
+			x.Endpoints = append(x.Endpoints, discoveryv1.Endpoint{TargetRef: aPod, Addresses: []string{netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String()},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &leaving, Terminating: &leaving}})
+		}
+		return []*discoveryv1.EndpointSlice{x}
+	}
+	few := list(1000, true)
+	if n := testing.AllocsPerRun(1, func() { backendsOf(few, spec, discoveryv1.AddressTypeIPv4, nil) }); n > 2*1000 {
+		t.Errorf("%.0f allocations for 1000 endpoints with %d ports", n, len(ports))
+	}
+	took := func(list []*discoveryv1.EndpointSlice) time.Duration {
+		began := time.Now()
+		out := backendsOf(list, spec, discoveryv1.AddressTypeIPv4, nil)
+		if len(out) != len(list[0].Endpoints) || !out[0].Ready || !out[len(out)-1].Ready {
+			t.Errorf("%d backends of %d endpoints", len(out), len(list[0].Endpoints))
+		}
+		return time.Since(began)
+	}
+	ready, leaving := list(20000, true), list(20000, false)
+	best := [2]time.Duration{time.Hour, time.Hour}
+	for range 3 {
+		best[0], best[1] = min(best[0], took(ready)), min(best[1], took(leaving))
+	}
+	if best[1] > 10*best[0] {
+		t.Errorf("20000 endpoints take %s if they are ready, and %s if they leave", best[0], best[1])
+	}
+}
