@@ -255,7 +255,14 @@ func (g *gateway) known() []discovery.PathPeer {
 	return slices.Clone(g.peers)
 }
 
-func (p *party) resolve(_ context.Context, host string) ([]netip.Addr, error) {
+// silentName is a name for which no name server answers.
+const silentName = "silent.example.net"
+
+func (p *party) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if host == silentName {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if addrs := p.names[host]; len(addrs) > 0 {

@@ -142,12 +142,32 @@ func TestTheNamesOfAPeerInDoubtAreResolvedAgain(t *testing.T) {
 	})
 }
 
+// Until a resolution has failed, which takes seconds, its name is no less an endpoint of the peer.
+func TestANameWithoutAnAnswerYetIsNamed(t *testing.T) {
+	inParty(t, false, func(t *testing.T, p *party) {
+		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
+		cloud.know(edge)
+		edge.knowAs(cloud, []string{silentName + ":51820"})
+		time.Sleep(2 * time.Second) // virtual; it is given up after 5 s
+		got := edge.pf.Unresolved(cloud.public())
+		if len(got) != 1 || got[0].Name != silentName+":51820" || !got[0].Silent {
+			t.Fatalf("got %+v, want the name, with a silent name server", got)
+		}
+		if s, want := edge.to(cloud), silentName+":51820 is being resolved"; !strings.HasPrefix(s.Reason, want) {
+			t.Errorf("got the reason %q, want %q…", s.Reason, want)
+		}
+	})
+}
+
 func TestANameThatCannotBeResolvedIsNamed(t *testing.T) {
 	inParty(t, false, func(t *testing.T, p *party) {
 		cloud, edge := p.add("cloud", nil), p.add("edge", nil)
 		cloud.know(edge)
 		edge.knowAs(cloud, []string{"gone.example.net:51820"})
-		p.until(5*time.Second, "the name is looked up", func() bool { return len(edge.pf.Unresolved(cloud.public())) == 1 })
+		p.until(5*time.Second, "the name is looked up", func() bool {
+			u := edge.pf.Unresolved(cloud.public())
+			return len(u) == 1 && !u[0].Next.IsZero()
+		})
 		u := edge.pf.Unresolved(cloud.public())[0]
 		if u.Name != "gone.example.net:51820" || !strings.HasPrefix(u.Reason, "cannot be resolved: ") || u.Next.IsZero() {
 			t.Errorf("got %+v", u)

@@ -127,17 +127,22 @@ func (p *pathPeer) toResolve(now time.Time) (hosts []string, next time.Time) {
 
 // Unresolved is a peer's endpoint whose name has never resolved.
 type Unresolved struct {
-	Name   string // as configured, with the port
-	Reason string // "cannot be resolved: ..."
-	Silent bool   // no name server answered
-	Next   time.Time
+	Name   string    // as configured, with the port
+	Reason string    // "cannot be resolved: ..."
+	Silent bool      // no name server answered
+	Next   time.Time // zero if the first attempt is under way
 }
 
-// unresolved lists the names that have been tried and have no address.
+// unresolved lists the names that have no address. Without a name server that answers, the first
+// result takes seconds.
 func (p *pathPeer) unresolved() []Unresolved {
 	var out []Unresolved
 	for _, n := range p.names {
-		if n.err != "" && len(n.addrs) == 0 {
+		switch {
+		case len(n.addrs) > 0:
+		case !n.settled:
+			out = append(out, Unresolved{Name: n.text, Reason: "is being resolved: no answer yet", Silent: true})
+		default:
 			why := strings.TrimPrefix(n.err, "resolve "+n.host+": ")
 			out = append(out, Unresolved{Name: n.text, Reason: "cannot be resolved: " + why, Silent: n.silent, Next: n.due})
 		}

@@ -32,7 +32,7 @@ func (g *Gateway) ConfigTry(ctx context.Context, r api.ConfigTryRequest) (api.Co
 		now := g.peers.Config()
 		kept := cmp.Or(g.store.Trial().Kept, now.Text())
 		if kept != next.Text() {
-			t = state.Trial{Kept: kept, Tried: next.Fingerprint(), Until: time.Now().Add(within).Round(0)}
+			t = state.Trial{Kept: kept, Tried: next.Fingerprint(), Until: time.Now().Add(within), Within: within}
 		} else if now.Text() == kept && !config.Diff(now, next.WithPeersOf(now)).IsEmpty() {
 			return t, admin.Conflict("only files that the configuration names have changed, and the gateway keeps no copies of those to return to",
 				"read it without --confirm-within: postern config reload")

@@ -30,7 +30,7 @@ func undoable(within time.Duration, change func(*state.Peer)) func(*state.Peer) 
 		change(p)
 		p.Undo = state.Undo{}
 		if within > 0 {
-			undo.At = time.Now().Add(within)
+			undo.At, undo.Within = time.Now().Add(within), within
 			p.Undo = undo
 		}
 	}

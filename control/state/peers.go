@@ -73,13 +73,14 @@ type Peer struct {
 	Unknown Unknown
 }
 
-// Undo is what a peer's change is rolled back to, and when; the zero value is none. Until the
-// gateway restarts the time also has a monotonic reading, so that changing the clock cannot delay
-// it.
+// Undo is what a peer's change is rolled back to, and when; the zero value is none. The time also
+// has a monotonic reading, so that changing the clock cannot delay it; Within bounds the delay over a
+// restart.
 type Undo struct {
-	At    time.Time         `json:"at"`
-	Allow []string          `json:"allow,omitempty"`
-	Local map[string]string `json:"local,omitempty"`
+	At     time.Time         `json:"at"`
+	Within time.Duration     `json:"within,omitempty"`
+	Allow  []string          `json:"allow,omitempty"`
+	Local  map[string]string `json:"local,omitempty"`
 }
 
 func (p Peer) clone() Peer {
@@ -394,6 +395,7 @@ func decodePeer(entry json.RawMessage) (Peer, error) {
 	}
 	if j.Undo != nil {
 		x.Undo = *j.Undo
+		x.Undo.At = deadline(x.Undo.At, x.Undo.Within)
 	}
 	if j.RekeyFor != nil {
 		x.RekeyFor = *j.RekeyFor

@@ -36,7 +36,7 @@ const (
 type allocation struct {
 	Allocation
 	link     *link
-	conn     net.PacketConn // the library's; nil = the allocation was adopted
+	conn     net.PacketConn // the library's; nil = it did not make the allocation
 	channels *channels
 	server   Server
 	lifetime time.Duration

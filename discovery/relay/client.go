@@ -256,7 +256,7 @@ func (c *Client) take(a *allocation) {
 	c.mu.Unlock()
 	a.start()
 	c.log.Info("allocated on the relay", "relayed", a.Relayed, "mapped", a.Mapped, "transport", a.Transport, "id", a.ID,
-		"adopted", a.conn == nil)
+		"adopted", a.channels.adopted)
 	if a.Relayed.Addr().IsPrivate() && !a.link.server.addr.Addr().IsPrivate() {
 		c.log.Warn("relay allocated a private address, which peers elsewhere cannot reach; set external-ip (coturn)",
 			"relayed", a.Relayed, "server", a.link.server.name)

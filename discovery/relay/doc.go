@@ -25,7 +25,8 @@
 //
 // # What is the library's, and what is not
 //
-// pion/turn's client allocates. It hides the answers to its refreshes, blocks in WriteTo until a
+// pion/turn's client allocates, but only IPv4 addresses: from a server without IPv4 an IPv6 address is
+// requested here. It hides the answers to its refreshes, blocks in WriteTo until a
 // permission exists, sends datagrams one by one, and panics on an address attribute without a
 // value; the README lists what was found in its source. So everything from the server is checked
 // before the library sees it, and this package itself does refreshing, verifying, permissions,

@@ -164,20 +164,21 @@ func (c *Client) allocate(ctx context.Context, transport string, to place, silen
 		l.write, broken, detach = s.write, s.broken, s.close
 	}
 	if c.adopt(ctx, l) == isOurs {
-		return c.newAllocation(ctx, l, nil, detach), nil
+		return c.newAllocation(ctx, l, nil, true, detach), nil
 	}
-	relayed, f := c.request(ctx, l, silence, broken)
+	relayed, adopted, f := c.request(ctx, l, silence, broken)
 	if f != nil {
 		detach()
 		return nil, f
 	}
-	a := c.newAllocation(ctx, l, relayed, detach)
+	a := c.newAllocation(ctx, l, relayed, adopted, detach)
 	a.broken = broken
 	return a, nil
 }
 
-// newAllocation sets up a new allocation, or an adopted one, which has no conn; start starts it.
-func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn, detach func()) *allocation {
+// newAllocation sets up a new allocation, or an adopted one; start starts it. One that the library did
+// not make has no conn.
+func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn, adopted bool, detach func()) *allocation {
 	got, _, _ := l.learnt()
 	a := &allocation{
 		Allocation: Allocation{
@@ -186,7 +187,7 @@ func (c *Client) newAllocation(ctx context.Context, l *link, conn net.PacketConn
 		},
 		link: l, conn: conn, server: c.o.Server, lifetime: got.lifetime,
 		traffic: &c.traffic, report: c.observe,
-		queue: make(chan outgoing, sendQueue), channels: newChannels(conn == nil, got.relayed.Addr()),
+		queue: make(chan outgoing, sendQueue), channels: newChannels(adopted, got.relayed.Addr()),
 		check: wake.New(), ask: wake.New(), permit: wake.New(),
 	}
 	// The allocation's goroutines end with close, after Run's deallocation.
@@ -224,16 +225,14 @@ func (c *Client) connect(ctx context.Context, transport string, to place, timeou
 }
 
 // request makes the library allocate. It waits for the server's first answer as long as silence
-// says, and wholeAttempt for the rest. It returns neither a conn nor a failure if the server turns
-// out to have the earlier allocation, which is then adopted.
-func (c *Client) request(ctx context.Context, l *link, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
+// says, and wholeAttempt for the rest. If the server turns out to have the earlier allocation, that is
+// adopted.
+func (c *Client) request(ctx context.Context, l *link, silence time.Duration, broken <-chan error) (conn net.PacketConn, adopted bool, f *failure) {
 	ctx, cancel := context.WithTimeout(ctx, wholeAttempt)
 	defer cancel()
-	var f *failure
 	for ended := false; ; {
-		var conn net.PacketConn
 		if conn, f = l.ask(ctx, c.o.Server, silence, broken); f == nil {
-			return conn, nil
+			return conn, false, nil
 		}
 		if f.code == codeStaleNonce && l.again(ctx, 0) {
 			continue
@@ -243,7 +242,7 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 			// has the same port again. Perhaps only the server's first answer was lost.
 			outcome := c.adopt(ctx, l)
 			if outcome == isOurs {
-				return nil, nil
+				return nil, true, nil
 			}
 			// Only its user can end it, and coturn takes a second to. One that we may still adopt
 			// stays.
@@ -261,7 +260,7 @@ func (c *Client) request(ctx context.Context, l *link, silence time.Duration, br
 	}
 	l.shut()
 	l.lib.Close()
-	return nil, f
+	return nil, false, f
 }
 
 // again reports whether the allocation may be requested once more, after a pause.
@@ -285,7 +284,26 @@ func (l *link) end(ctx context.Context) bool {
 	return err == nil && m.class == classSuccess
 }
 
-// ask is one Allocate of the library, which takes no context.
+// requestAddress requests a relayed address: an IPv4 one or, where the server has none, an IPv6 one
+// (RFC 8656 §7.1), which the library cannot request. Such an allocation has no conn.
+func (l *link) requestAddress(ctx context.Context) (net.PacketConn, error) {
+	conn, err := l.lib.Allocate()
+	if _, refusal, _ := l.learnt(); err == nil || refusal.code != codeFamily {
+		return conn, err
+	}
+	l.mu.Lock()
+	l.refusal = message{}
+	l.mu.Unlock()
+	m, _, err := l.exchange(ctx, methodAllocate, func(b []byte, _ txID) []byte {
+		return addAttr(addAttr(b, attrTransport, []byte{protocolUDP, 0, 0, 0}), attrRequestedFamily, []byte{familyIPv6, 0, 0, 0})
+	})
+	if err == nil && m.class != classSuccess {
+		err = errRefused
+	}
+	return nil, err
+}
+
+// ask is one request for an address. The library's takes no context.
 func (l *link) ask(ctx context.Context, s Server, silence time.Duration, broken <-chan error) (net.PacketConn, *failure) {
 	type result struct {
 		conn net.PacketConn
@@ -295,8 +313,10 @@ func (l *link) ask(ctx context.Context, s Server, silence time.Duration, broken 
 	l.refusal, l.sendErr = message{}, nil
 	l.mu.Unlock()
 	done := make(chan result, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
-		conn, err := l.lib.Allocate()
+		conn, err := l.requestAddress(ctx)
 		done <- result{conn, err}
 	}()
 	timer := time.NewTimer(silence)
@@ -319,6 +339,7 @@ func (l *link) ask(ctx context.Context, s Server, silence time.Duration, broken 
 		}
 		break
 	}
+	cancel()
 	l.shut()
 	l.lib.Close()
 	if r := <-done; r.conn != nil {
@@ -334,7 +355,9 @@ func (l *link) result(conn net.PacketConn, err error, s Server) (net.PacketConn,
 	switch {
 	case err == nil && (!got.relayed.IsValid() || got.relayed.Port() == 0 || got.relayed.Addr().IsUnspecified() || got.lifetime < minLifetime):
 		l.shut() // otherwise the library would keep refreshing
-		_ = conn.Close()
+		if conn != nil {
+			_ = conn.Close()
+		}
 		return nil, &failure{words: fmt.Sprintf("the server gives the relayed address %v for %v: not usable; see its relay-ip, external-ip and max-allocate-lifetime settings (coturn)", got.relayed, got.lifetime)}
 	case err == nil:
 		return conn, nil

@@ -79,7 +79,7 @@ func explainCode(m message, s Server, now time.Time) string {
 	case codeStaleNonce:
 		return "the server calls every nonce stale (438), fresh ones too: check its clock and stale-nonce setting"
 	case codeFamily:
-		return "the server relays no IPv4 (440): use another server"
+		return "the server relays neither IPv4 nor IPv6 (440): use another server"
 	case codeNoTransport:
 		return "the server relays no UDP (442): remove no-udp-relay (coturn) or use another server"
 	case codeQuota:

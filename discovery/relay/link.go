@@ -27,6 +27,9 @@ const (
 
 var errNoAnswer = errors.New("no answer")
 
+// errRefused says that the server refused; its answer says why.
+var errRefused = errors.New("refused")
+
 // link is the connection to a server. It carries the library's messages and those of this package,
 // and examines all answers first. It is the library's net.PacketConn. It is safe for concurrent
 // use.

@@ -59,6 +59,50 @@ func TestItAllocatesAndRelaysBehindEveryNAT(t *testing.T) {
 	}
 }
 
+// A server in a network without IPv4 answers 440 unless an IPv6 address is requested.
+func TestAServerWithoutIPv4RelaysIPv6(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})
+		in.server.Close()
+		relay6 := netip.MustParseAddr("2001:db8::1")
+		if err := in.relay.SetAddrs(relayAddr, relay6); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if in.server, err = turnserver.Serve(turnserver.Sockets{
+			Packets: []net.PacketConn{in.listen(in.relay, turnserver.Port)}, RelayAddr: relay6,
+			ListenRelay: func(port int) (net.PacketConn, error) {
+				return in.relay.ListenAddrPort(netip.AddrPortFrom(relay6, uint16(port)))
+			},
+		}, turnserver.Options{Users: users}); err != nil {
+			t.Fatal(err)
+		}
+		edge := in.behind("home", "198.51.100.1", simnet.PortRestricted())
+		g := start(t, relay.Options{Server: account, Socket: newSocket(t, in.listen(edge.host, 51820))})
+		a := g.allocated(t, nil)
+		if a.Relayed.Addr() != relay6 {
+			t.Errorf("the relayed address is %v, want one of %v", a.Relayed, relay6)
+		}
+		peer, at := in.peerOn("2001:db8::9")
+		g.Permit([]netip.Addr{at.Addr()})
+		synctest.Wait() // the change has reached the sending side
+		if d := exchange(t, func(s string) error { return g.trySend(a.ID, s, at) }, peer.others); d.from != a.Relayed {
+			t.Errorf("the peer sees %v, want %v", d.from, a.Relayed)
+		}
+		if d := exchange(t, func(s string) error { return peer.WriteTo([]byte(s), a.Relayed) }, g.inbox); d.from != at {
+			t.Errorf("got a datagram from %v, want one from %v", d.from, at)
+		}
+		time.Sleep(time.Hour) // virtual; it is refreshed
+		if still, _ := g.Allocation(); still != a {
+			t.Errorf("an hour later the allocation is %+v, want still %+v", still, a)
+		}
+		g.stop()
+		if n := in.server.Allocations(); n != 0 {
+			t.Errorf("after the end the server still has %d allocations", n)
+		}
+	})
+}
+
 func TestTwoStrangersMeetByRelayedAddressesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInet(t, turnserver.Options{}, simnet.LinkOptions{})

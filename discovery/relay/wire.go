@@ -46,8 +46,16 @@ const (
 	attrRealm            = 0x0014
 	attrNonce            = 0x0015
 	attrXORRelayed       = 0x0016
+	attrRequestedFamily  = 0x0017
+	attrTransport        = 0x0019
 	attrXORMapped        = 0x0020
 	attrAlternateServer  = 0x8023
+)
+
+// Values of those attributes.
+const (
+	familyIPv6  = 2  // RFC 8489 §14.1
+	protocolUDP = 17 // RFC 8656 §18.6
 )
 
 const (
@@ -130,6 +138,9 @@ func (m *message) read(kind uint16, v []byte) error {
 	case attrXORMapped:
 		return readXORAddress(&m.mapped, v, m.tx)
 	case attrXORRelayed:
+		if m.relayed.Addr().IsUnspecified() { // coturn's, for a family without an address
+			m.relayed = netip.AddrPort{}
+		}
 		return readXORAddress(&m.relayed, v, m.tx)
 	case attrXORPeerAddress:
 		return readXORAddress(&m.peer, v, m.tx)
@@ -251,7 +262,7 @@ func addLifetime(b []byte, d time.Duration) []byte {
 func addPeer(b []byte, peer netip.AddrPort, tx txID) []byte {
 	family := byte(1)
 	if peer.Addr().Is6() {
-		family = 2
+		family = familyIPv6
 	}
 	v := binary.BigEndian.AppendUint16([]byte{0, family}, peer.Port()^magicCookie>>16)
 	mask := xorMask(tx)

@@ -147,3 +147,18 @@ func TestExpiryKnowsTURNRESTUsernames(t *testing.T) {
 		}
 	}
 }
+
+// Coturn without IPv4 precedes its IPv6 address by 0.0.0.0:0.
+func TestTheFirstUsableRelayedAddressCounts(t *testing.T) {
+	tx := newTxID()
+	b := newRequest(methodAllocate, tx)
+	want := netip.MustParseAddrPort("[2001:db8::1]:50000")
+	for _, a := range []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0"), want, netip.MustParseAddrPort("[2001:db8::2]:50000")} {
+		at := len(b)
+		b = addPeer(b, a, tx)
+		b[at+1] = attrXORRelayed
+	}
+	if m, err := parse(b); err != nil || m.relayed != want {
+		t.Errorf("got %v (%v), want %v", m.relayed, err, want)
+	}
+}

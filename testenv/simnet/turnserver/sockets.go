@@ -1,10 +1,13 @@
 package turnserver
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+
+	"github.com/pion/stun/v2"
 )
 
 // generator opens the sockets of allocations.
@@ -58,17 +61,43 @@ func (r *relaySocket) Close() error {
 // watchedPackets reports the server's last read, which returns an error.
 type watchedPackets struct {
 	net.PacketConn
+	ipv6  bool // the server relays only IPv6
 	once  sync.Once
 	ended chan struct{}
 }
 
-// ReadFrom reads a datagram.
+// ReadFrom reads a datagram. Requests for an IPv4 address are refused here, since the library's
+// server does not look at the family.
 func (w *watchedPackets) ReadFrom(b []byte) (int, net.Addr, error) {
-	n, from, err := w.PacketConn.ReadFrom(b)
-	if err != nil {
-		w.once.Do(func() { close(w.ended) })
+	for {
+		n, from, err := w.PacketConn.ReadFrom(b)
+		if err != nil {
+			w.once.Do(func() { close(w.ended) })
+			return n, from, err
+		}
+		refusal := refuseIPv4(b[:n])
+		if !w.ipv6 || refusal == nil {
+			return n, from, nil
+		}
+		if _, err := w.WriteTo(refusal, from); err != nil {
+			return 0, from, err
+		}
 	}
-	return n, from, err
+}
+
+// refuseIPv4 answers a request for an IPv4 address; nil = it is none, or has no credentials yet.
+func refuseIPv4(packet []byte) []byte {
+	m := &stun.Message{Raw: bytes.Clone(packet)}
+	if m.Decode() != nil || m.Type != stun.NewType(stun.MethodAllocate, stun.ClassRequest) ||
+		!m.Contains(stun.AttrUsername) || m.Contains(stun.AttrRequestedAddressFamily) {
+		return nil
+	}
+	answer, err := stun.Build(stun.NewTransactionIDSetter(m.TransactionID),
+		stun.NewType(stun.MethodAllocate, stun.ClassErrorResponse), stun.CodeAddrFamilyNotSupported)
+	if err != nil {
+		return nil
+	}
+	return answer.Raw
 }
 
 // trackedListener keeps track of its accepted connections.

@@ -13,8 +13,8 @@
 //
 // It rejects a wrong username or password with 400, where coturn returns 401 again. It ignores
 // requests for unknown allocations, where coturn returns 437. It refuses permissions without an
-// error code, where coturn returns 403. It only relays IPv4, reads no datagrams above 1600 bytes,
-// and its nonces are valid for an hour.
+// error code, where coturn returns 403. It relays only RelayAddr's family, reads no datagrams above
+// 1600 bytes, and its nonces are valid for an hour.
 package turnserver
 
 import (
@@ -115,7 +115,7 @@ func Serve(on Sockets, o Options) (*Server, error) {
 		EventHandler: turn.EventHandler{OnAllocationCreated: s.created, OnAllocationDeleted: s.deleted},
 	}
 	for _, p := range on.Packets {
-		watched := &watchedPackets{PacketConn: p, ended: make(chan struct{})}
+		watched := &watchedPackets{PacketConn: p, ipv6: on.RelayAddr.Is6(), ended: make(chan struct{})}
 		s.packets = append(s.packets, watched)
 		config.PacketConnConfigs = append(config.PacketConnConfigs, turn.PacketConnConfig{
 			PacketConn: watched, RelayAddressGenerator: relay, PermissionHandler: permit,
