@@ -174,8 +174,9 @@ type Services interface {
 	// State contains the imports on return.
 	SetNamespaces([]string)
 	// Reserve names the peers whose services objects of this cluster expect at ports of listeners here.
-	// Such a port is nobody else's: clients of the one would reach the other, for as long as the objects
-	// are from before the start, or cannot be written. The map must not be changed afterwards.
+	// Another peer gets such a port only if no other is free: clients of the one would reach the other,
+	// for as long as the objects are from before the start, or cannot be written. The map must not be
+	// changed afterwards.
 	Reserve(peers map[uint16]string)
 	// State returns the current state, which must not be changed, and a channel that is closed when
 	// there is a new one.

@@ -285,10 +285,11 @@ func (s *session) empty(seen seen, which func(*discoveryv1.EndpointSlice) bool) 
 // expected returns the peers whose services our EndpointSlices expect at ports of this gateway's
 // listeners.
 func (s *session) expected(seen seen) map[uint16]string {
-	out := map[uint16]string{}
+	out, here := map[uint16]string{}, s.o.Address.String()
+	leadsHere := func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, here) }
 	for _, x := range seen.objects {
 		slice, is := x.(*discoveryv1.EndpointSlice)
-		if !is || !s.o.ours(x) || !slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, s.o.Address.String()) }) {
+		if !is || !s.o.ours(x) || !slices.ContainsFunc(slice.Endpoints, leadsHere) {
 			continue
 		}
 		labels := slice.Labels
