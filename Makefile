@@ -115,7 +115,7 @@ test-lossy: build ## As root: gateways with 64 MiB and four bulk streams both wa
 e2e: build older test-long e2e-packages kube-binaries test-arm64 alerts ## Tests that need root: network namespaces, nftables, a real API server
 	@mkdir -p dist
 	$(GO) test -tags e2e -count 1 -run 'Shell|Fish' ./cmd/postern
-	POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 40m -p 2 ./testenv/e2e/... ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/...
+	POSTERN_OLDER='$(OLDER_PROGRAMS)' $(GO) run $(GOTESTSUM) --format testname --jsonfile dist/e2e.json -- -tags e2e -count 1 -timeout 1h -p 2 ./testenv/e2e/... ./bench/limits ./testenv/netlab/... ./testenv/kube/... ./discovery/relay/... ./control/kube/...
 
 # Programs of earlier versions, VERSION=REVISION, which the tests of skew meet. v0.1.0 was not
 # tagged. A clone without the history does without them, and says so.

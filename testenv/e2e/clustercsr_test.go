@@ -27,7 +27,7 @@ func testCertificates(t *testing.T, c *clusters) {
 	secret := func(key string) string {
 		return edge.kubectl("get", "secret", "-n", gatewayNamespace, "postern-cloud-kubeconfig", "-o", `jsonpath={.data['`+strings.ReplaceAll(key, ".", `\.`)+`']}`)
 	}
-	eventually(within(t, 3*time.Minute), t, "edge has a certificate instead of a token", func() (bool, string) {
+	eventually(within(t, patience), t, "edge has a certificate instead of a token", func() (bool, string) {
 		_, _ = edge.postern("check", "cloud") // as a user would do: the token died with its account
 		pem, err := base64.StdEncoding.DecodeString(secret("tls.crt"))
 		return err == nil && strings.Contains(string(pem), "BEGIN CERTIFICATE") && secret("token") == "", string(pem)

@@ -19,18 +19,14 @@ func (c *clusters) edgeValues() []string {
 	return append([]string{"service.type=ClusterIP"}, accessToTenant...)
 }
 
-// gone bounds how long a cluster takes to garbage-collect the dependents of a deleted object. On
-// a busy machine the collector starts late.
-const gone = 3 * time.Minute
-
 // testRemove removes the peering on both sides. The Service, Secret, NetworkPolicy and account of
 // each peer go with it.
 func testRemove(t *testing.T, c *clusters) {
 	for one, other := range c.both() {
-		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=60s")
+		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=5m")
 	}
 	for one, other := range c.both() {
-		eventually(within(t, gone), t, "nothing of "+other.name+" is left at "+one.name, func() (bool, string) {
+		eventually(within(t, patience), t, "nothing of "+other.name+" is left at "+one.name, func() (bool, string) {
 			left := one.kubectl("get", "peers,services,secrets,networkpolicies", "-n", gatewayNamespace, "-o", "name",
 				"-l", "postern.dev/peer="+other.name) + one.accountUIDs()
 			return left == "", left
@@ -57,11 +53,11 @@ func (c *cluster) uninstall() {
 	c.t.Helper()
 	c.kubectl("delete", "pods", "-n", gatewayNamespace, "-l", "!app.kubernetes.io/name", "--wait=false")
 	start := time.Now()
-	if _, err := c.Helm(within(c.t, 2*time.Minute), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=90s"); err != nil {
+	if _, err := c.Helm(within(c.t, 2*patience), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=5m"); err != nil {
 		c.t.Fatal(err)
 	}
 	c.kubectl("delete", "crd", "peers.postern.dev", "tickets.postern.dev") // they stay otherwise, with all Peers and Tickets
-	eventually(within(c.t, gone), c.t, "nothing is left in "+c.name, func() (bool, string) {
+	eventually(within(c.t, patience), c.t, "nothing is left in "+c.name, func() (bool, string) {
 		left := c.leftovers()
 		return left == "", left
 	})

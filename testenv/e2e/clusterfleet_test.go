@@ -221,14 +221,14 @@ func (c *cluster) applyFleetAgain(all []*fleetGateway, manifest string) {
 func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 	c.t.Helper()
 	t, start := c.t, time.Now()
-	c.kubectl("delete", "peers", "-n", gatewayNamespace, "-l", fleetLabel, "--timeout=60s")
+	c.kubectl("delete", "peers", "-n", gatewayNamespace, "-l", fleetLabel, "--timeout=5m")
 	flow.ends()
 	t.Logf("what flowed has ended %v after the Peers were deleted", time.Since(start).Round(100*time.Millisecond))
 	eventually(within(t, patience), t, "cloud has forgotten the fleet", func() (bool, string) {
 		out, err := c.postern("peer", "list")
 		return err == nil && !strings.Contains(out, "fleet-"), fmt.Sprint(out, err)
 	})
-	eventually(within(t, gone), t, "nothing of the fleet is left at cloud", func() (bool, string) {
+	eventually(within(t, patience), t, "nothing of the fleet is left at cloud", func() (bool, string) {
 		left := c.kubectl("get", "services,secrets,networkpolicies", "-n", gatewayNamespace, "-o", "name", "-l", "postern.dev/peer") + " " + c.accountUIDs()
 		return !strings.Contains(left, "fleet-"), left
 	})

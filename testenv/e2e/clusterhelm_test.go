@@ -8,9 +8,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/cmd/postern/deploy/image/scratch"
 )
+
+// earlierReplacedWithin is how long nobody may answer while a gateway of an earlier version is
+// replaced: v0.1.0 stops before Services notice, and a client that dials then waits for 30 s.
+const earlierReplacedWithin = 90 * time.Second
 
 // TestHelmSkew upgrades gateways from the chart and program of an earlier version to this one and
 // back, with the same values, while they are in use.
@@ -48,9 +53,7 @@ func TestHelmSkew(t *testing.T) {
 				}
 				onTime(t, func(late lateness) {
 					for one := range c.both() {
-						// v0.1.0 stops before Services notice: a client that dials at that moment
-						// waits for 30 s.
-						c.rolled(t, late, patience, "upgrade to this version, "+replicas, one, func() {
+						c.rolled(t, late, earlierReplacedWithin, "upgrade to this version, "+replicas, one, func() {
 							one.helmUpgrade(release, gatewayNamespace, chartFolder, "--reuse-values", replicas)
 						})
 					}

@@ -612,7 +612,7 @@ func (s *clusterset) compare(one *cluster, without map[string]bool) (wrong []str
 func (s *clusterset) gone(t *testing.T) {
 	t.Helper()
 	s.together(t, func(one *cluster) error {
-		_, err := one.Helm(within(t, 2*time.Minute), one.helm, "uninstall", release, "-n", gatewayNamespace, "--wait")
+		_, err := one.Helm(within(t, 2*patience), one.helm, "uninstall", release, "-n", gatewayNamespace, "--wait")
 		return err
 	})
 	for _, one := range s.all {

@@ -235,7 +235,7 @@ func TestServicesAcrossClusters(t *testing.T) {
 	}
 	ask := func(args ...string) (string, error) { return asking(patience, args...) }
 	s.edge.apply(shop, "apply", "-n", "shop", "-f", "-")
-	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout=90s")
+	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout=5m")
 	begin := time.Now()
 	var first time.Duration
 	answers := map[string]bool{}
@@ -313,7 +313,7 @@ func TestServicesAcrossClusters(t *testing.T) {
 		if left == "" {
 			break
 		}
-		if time.Since(begin) > gone {
+		if time.Since(begin) > patience {
 			t.Fatalf("an uninstalled gateway leaves %s", left)
 		}
 	}

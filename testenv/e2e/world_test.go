@@ -71,7 +71,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // patience bounds waits. Nothing takes that long unless it fails or the machine is very busy.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // within bounds a step of the test.
 func within(t *testing.T, d time.Duration) context.Context {
