@@ -155,7 +155,8 @@ func TestRun(t *testing.T) {
 		"an empty one is left out":  {[]int{100, 0}, 1},
 		"an empty one goes alone":   {[]int{0, 0}, 1},
 		"64 segments":               {many(100, 100), 64},
-		"65507 bytes":               {many(64, 1452), 45},
+		"what one frame carries":    {many(64, 1452), 45},
+		"less than 65536 bytes":     {many(64, 1424), 45},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var bufs [][]byte
@@ -166,6 +167,46 @@ func TestRun(t *testing.T) {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// The kernel cuts a frame of 65536 bytes before it sends it, also where nothing else would: then as
+// many system calls receive it as datagrams. A run is not that long.
+func TestARunIsReceivedInASingleCall(t *testing.T) {
+	const size = 1424 // 46 of them fit a UDP packet
+	receiver, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer receiver.Close()
+	raw, err := receiver.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gro error
+	if err := errors.Join(raw.Control(func(fd uintptr) {
+		gro = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_GRO, 1)
+	}), gro); err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, New(Options{}))
+	to, err := b.ParseEndpoint(receiver.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bufs := make([][]byte, 64)
+	for i := range bufs {
+		bufs[i] = data(uint64(i), size)
+	}
+	if err := b.Send(bufs, to); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, receiveBuffer)
+	for _, want := range []int{45, 19} {
+		n, err := receiver.Read(buf)
+		if err != nil || n != want*size {
+			t.Errorf("received %d bytes, want %d datagrams in one call: %v", n, want, err)
+		}
 	}
 }
 
