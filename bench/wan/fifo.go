@@ -6,11 +6,11 @@ const (
 	// blockSize is the size of the memory blocks that contain packets, in bytes: some hundred
 	// full packets.
 	blockSize = 1 << 20
-	// runPackets and runBytes are what every kernel with UDP_SEGMENT accepts in one call: 64
-	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), and the maximum UDP payload over IPv4, 65535
-	// - 20 - 8 bytes.
+	// runPackets and runBytes are what every kernel with UDP_SEGMENT sends in one call: 64
+	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), in a frame of less than 65536 bytes, since it
+	// cuts a larger one at once.
 	runPackets = 64
-	runBytes   = 65507
+	runBytes   = 65535 - 14 - 20 - 8
 )
 
 // fifo is a queue of packets, each with the time at which it is due. Packets are stored in blocks
