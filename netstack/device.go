@@ -202,17 +202,17 @@ func appendViews(dst [][]byte, pkt *stack.PacketBuffer) [][]byte {
 // rest of the batch.
 func (d *device) Write(bufs [][]byte, offset int) (int, error) {
 	j := d.joiners.Get().(*joiner)
-	received, wake := 0, false
-	flows := d.flows.count.Load() > 0
+	received := 0
 	for _, b := range bufs {
 		packet := b[offset:]
 		received += len(packet)
 		if d.accepts(packet) {
-			if flows {
-				wake = d.flows.receive(packet) || wake
-			}
-			j.add(packet)
+			j.batch = append(j.batch, packet)
 		}
+	}
+	wake := d.flows.count.Load() > 0 && d.flows.receive(j.batch)
+	for _, packet := range j.batch {
+		j.add(packet)
 	}
 	j.flush()
 	if wake {
@@ -221,7 +221,7 @@ func (d *device) Write(bufs [][]byte, offset int) (int, error) {
 	d.receivedPackets.Add(uint64(len(bufs)))
 	d.receivedBytes.Add(uint64(received))
 	d.joinedPackets.Add(uint64(j.joined))
-	j.joined = 0
+	j.reset()
 	d.joiners.Put(j)
 	return len(bufs), nil
 }

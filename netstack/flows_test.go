@@ -527,24 +527,74 @@ func TestIdleConnectionsCostLittle(t *testing.T) {
 	}
 }
 
+// offering returns a flow over 20 ms with size bytes to send, in packets of 1000.
+func offering(flows *flows, remote netip.Addr, size sender.Seq) *flow {
+	f := flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1000)
+	f.begin(0, 1000)
+	p := tcpPacket(false, flagACK, 0)
+	f.refresh(p[:ipv6HeaderLen], p[ipv6HeaderLen:], true, windowFloor{})
+	f.end = size
+	f.peer.mu.Lock()
+	defer f.peer.mu.Unlock()
+	f.peer.flows[f.sending] = f
+	f.sending.Offer(flows.now(), f.end)
+	f.peer.scheduleLocked()
+	return f
+}
+
+// However fast the device reads, packets leave in batches: it rests after each that is not a whole
+// train, and a train leaves in a single system call.
+func TestPacketsOfAFastPathLeaveInBatches(t *testing.T) {
+	const (
+		size  = 16 << 20
+		reads = 5 * time.Microsecond // how long each takes
+		trip  = 20 * time.Millisecond
+	)
+	synctest.Test(t, func(t *testing.T) {
+		flows := flowsWithout()
+		f := offering(flows, b6, size)
+		f.held.add(heldSegment{Range: sender.Range{End: size}, pkt: stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(make([]byte, size))})})
+		bufs, sizes, offset := batchBuffers()
+		batches, parts := 0, 0
+		for f.sending.Sent() != size {
+			n := flows.send(bufs, sizes, offset)
+			if n == 0 {
+				time.Sleep(min(max(flows.wait(), reads), time.Millisecond)) // or until acknowledged
+				continue
+			}
+			total := 0
+			for _, size := range sizes[:n] {
+				total += size + tunnelOverhead
+			}
+			switch batches++; {
+			case total > trainBytes:
+				t.Fatalf("%d packets, %d bytes of datagrams, do not fit one system call", n, total)
+			case total <= trainBytes-sizes[0]-tunnelOverhead:
+				parts++
+			}
+			sent := f.sending.Sent()
+			time.AfterFunc(trip, func() {
+				f.peer.mu.Lock()
+				defer f.peer.mu.Unlock()
+				f.sending.OnAck(flows.now(), sender.Ack{Ack: sent, Window: 1 << 30})
+				f.peer.scheduleLocked()
+			})
+			time.Sleep(reads)
+		}
+		took := flows.now()
+		t.Logf("%d batches in %v, %d of them not whole", batches, took, parts)
+		if parts > int(took/rest)+1 {
+			t.Errorf("of %d batches in %v %d were not whole trains, want one in %v at most", batches, took, parts, rest)
+		}
+	})
+}
+
 // A peer that connects from many addresses has one path, and one turn: another peer's packets leave
 // as often as all of its together.
 func TestAPeerWithManyAddressesHasOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flows := newFlows(windowFloor{}, siteOf, func(netip.Addr) int { return 0 }, func() {})
-		send := func(remote netip.Addr) *flow {
-			f := flows.open(netip.AddrPortFrom(a6, 1), netip.AddrPortFrom(remote, 2), 20*time.Millisecond, 1000)
-			f.begin(0, 1000)
-			p := tcpPacket(false, flagACK, 0)
-			f.refresh(p[:ipv6HeaderLen], p[ipv6HeaderLen:], true, windowFloor{})
-			f.end = 100_000
-			f.peer.mu.Lock()
-			defer f.peer.mu.Unlock()
-			f.peer.flows[f.sending] = f
-			f.sending.Offer(flows.now(), f.end)
-			f.peer.scheduleLocked()
-			return f
-		}
+		send := func(remote netip.Addr) *flow { return offering(flows, remote, 100_000) }
 		many := netip.MustParseAddr("fd01::")
 		for range 200 {
 			many = many.Next()

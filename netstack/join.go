@@ -22,6 +22,7 @@ type joiner struct {
 	emit   func(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer)
 	joined int // segments appended to another one
 
+	batch   [][]byte // the packets of the Write call that go to gVisor
 	run     [][]byte // the packets of the current run; the first one's header is used
 	tcp     tcpView  // of the run's first packet
 	nextSeq uint32
@@ -67,6 +68,12 @@ func parseTCP(packet []byte) (tcpView, bool) {
 	v.hdr = v.l3 + tcpLen
 	v.payload = len(packet) - v.hdr
 	return v, tcpLen >= tcpHeaderLen && v.payload > 0 && tcp[tcpFlags]&(flagSYN|flagRST|flagURG) == 0
+}
+
+// reset forgets a batch.
+func (j *joiner) reset() {
+	clear(j.batch)
+	j.batch, j.joined = j.batch[:0], 0
 }
 
 // add takes the next packet of the batch, which must stay valid until flush. A packet that cannot

@@ -12,10 +12,11 @@ import (
 const gsoMaxSize = 65535
 
 const (
-	// trainPackets and trainBytes are what the underlay sends in one system call:
-	// UDP_SEGMENT takes 64 datagrams, of 65507 bytes of UDP payload together.
+	// trainPackets and trainBytes are what the underlay sends in one system call: UDP_SEGMENT takes
+	// 64 datagrams, and with more bytes of UDP payload together the kernel cuts them at once (see
+	// package underlay).
 	trainPackets = 64
-	trainBytes   = 65507
+	trainBytes   = 65469
 	// tunnelOverhead is what WireGuard adds to a packet: header 16, tag 16 (whitepaper §5.4.6).
 	tunnelOverhead = 32
 	// timestampOption is the padded option of RFC 7323 §3.2, which every segment carries. gVisor
