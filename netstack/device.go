@@ -54,7 +54,7 @@ func newDevice(l *link, o Options) *device {
 		d.addrs[a] = struct{}{}
 	}
 	d.paths.card, d.paths.unmeasured = o.MTU, o.Unmeasured
-	d.flows = newFlows(d.windows, o.Owner, d.paths.of, l.out.wake)
+	d.flows = newFlows(d.windows, o.Owner, o.MTU, d.paths.of, l.out.wake)
 	d.joiners.New = func() any { return &joiner{emit: l.deliver} }
 	d.events <- tun.EventUp
 	return d

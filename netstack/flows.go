@@ -22,12 +22,13 @@ const (
 	keepPath = 10 * time.Minute
 	// mostIdle is the maximum number of such paths: the device looks at each for every batch.
 	mostIdle = 64
-	// rest is how long the device sends nothing after it has sent all that was due. At 1 Gbit/s a
-	// whole train becomes due in that time. Without a rest, a packet becomes due as fast as the one
+	// rest is how long the device sends nothing after it has sent all that was due: 18 packets
+	// become due in that time at 1 Gbit/s. Without a rest, a packet becomes due as fast as the one
 	// before it is sent, and each costs a system call, an acknowledgement and several wake-ups: a
 	// stream that was limited by the processor had three quarters of its rate. The pacer makes up
-	// for it. The kernel sends what becomes due in a millisecond at once (tcp_tso_autosize).
-	rest = 500 * time.Microsecond
+	// for it, and for timers, which in an idle process are a millisecond late. With 0.5 ms, streams
+	// over links with pauses and through limiters carried less (the simulator in package sender).
+	rest = 200 * time.Microsecond
 	// lastWords is how long the device may take over what an endpoint left behind that ended with
 	// unacknowledged data.
 	lastWords = time.Second
@@ -47,6 +48,7 @@ type flows struct {
 	began   time.Time
 	windows windowFloor
 	owner   func(netip.Addr) netip.Addr
+	card    int                  // the network card's MTU
 	mtu     func(netip.Addr) int // of the path to an address; 0 means the network card's
 	wake    func()               // wakes the device
 
@@ -58,8 +60,9 @@ type flows struct {
 	peers map[netip.Addr]*peerFlows    // by owner
 	list  atomic.Pointer[[]*peerFlows] // of peers, for the device
 
-	// What becomes due before this has to wake the device, as returned by now.
-	sleeps atomic.Int64
+	// The device is woken for what becomes due before this, as returned by now: 0 is nothing,
+	// math.MaxInt64 anything.
+	wakeFor atomic.Int64
 
 	// Owned by the device's reading goroutine.
 	first int           // whose turn it is
@@ -88,9 +91,9 @@ type peerFlows struct {
 	left   time.Duration // when the last one was closed
 }
 
-func newFlows(windows windowFloor, owner func(netip.Addr) netip.Addr, mtu func(netip.Addr) int, wake func()) *flows {
+func newFlows(windows windowFloor, owner func(netip.Addr) netip.Addr, card int, mtu func(netip.Addr) int, wake func()) *flows {
 	t := &flows{
-		began: time.Now(), windows: windows, owner: owner, mtu: mtu, wake: wake,
+		began: time.Now(), windows: windows, owner: owner, card: card, mtu: mtu, wake: wake,
 		byKey: make(map[flowKey]*flow), peers: make(map[netip.Addr]*peerFlows),
 	}
 	t.list.Store(new([]*peerFlows))
@@ -210,14 +213,14 @@ func (t *flows) take(pkts []*stack.PacketBuffer) []*stack.PacketBuffer {
 		return pkts
 	}
 	now := t.now()
-	rest := pkts[:0]
+	others := pkts[:0]
 	for _, pkt := range pkts {
 		if !t.takeOne(now, pkt) {
-			rest = append(rest, pkt)
+			others = append(others, pkt)
 		}
 	}
-	clear(pkts[len(rest):])
-	return rest
+	clear(pkts[len(others):])
+	return others
 }
 
 func (t *flows) takeOne(now time.Duration, pkt *stack.PacketBuffer) bool {
@@ -268,7 +271,7 @@ func (t *flows) receive(packets [][]byte) (wake bool) {
 	var f *flow // of last, with its peer locked; may be nil
 	done := func() {
 		if f != nil {
-			wake = int64(f.peer.scheduleLocked()) < t.sleeps.Load() || wake
+			wake = int64(f.peer.scheduleLocked()) < t.wakeFor.Load() || wake
 			f.peer.mu.Unlock()
 		}
 	}
@@ -310,7 +313,7 @@ func (t *flows) wait() time.Duration {
 	if t.count.Load() == 0 {
 		return -1
 	}
-	t.sleeps.Store(math.MaxInt64) // Otherwise changes from here on would go unnoticed.
+	t.wakeFor.Store(math.MaxInt64) // Otherwise changes from here on would go unnoticed.
 	due := int64(math.MaxInt64)
 	for _, p := range *t.list.Load() {
 		due = min(due, p.due.Load())
@@ -321,9 +324,9 @@ func (t *flows) wait() time.Duration {
 	now := t.now()
 	if due <= int64(t.rests) {
 		due = int64(t.rests)
-		t.sleeps.Store(0)
+		t.wakeFor.Store(0)
 	} else {
-		t.sleeps.Store(due)
+		t.wakeFor.Store(due)
 	}
 	return max(time.Duration(due)-now, 0)
 }
@@ -348,7 +351,7 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 		resent := p.path.Resent()
 		k, done := p.resetLocked(bufs[n:], sizes[n:], offset)
 		n += k
-		k, writable, more := p.sendLocked(now, bufs[n:], sizes[n:], offset)
+		k, writable, more := p.sendLocked(now, t.card, bufs[n:], sizes[n:], offset)
 		n += k
 		t.resent.Add(p.path.Resent() - resent)
 		p.mu.Unlock()
@@ -369,9 +372,9 @@ func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
 	return n
 }
 
-// sendLocked sends what is due, as far as it leaves in a single system call. It returns the flows
-// whose waiting writers can continue, and whether more may be due.
-func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, offset int) (n int, writable []*flow, more bool) {
+// sendLocked sends what is due, up to the size of a single system call; card is the network card's
+// MTU. It returns the flows whose waiting writers can continue, and whether more may be due.
+func (p *peerFlows) sendLocked(now time.Duration, card int, bufs [][]byte, sizes []int, offset int) (n int, writable []*flow, more bool) {
 	defer p.scheduleLocked()
 	for last, room := 0, trainBytes; n < len(bufs) && last <= room; room -= last {
 		s, r, ok := p.path.Next(now)
@@ -380,7 +383,7 @@ func (p *peerFlows) sendLocked(now time.Duration, bufs [][]byte, sizes []int, of
 		}
 		f := p.flows[s]
 		sizes[n] = f.write(bufs[n][offset:], r)
-		last = sizes[n] + tunnelOverhead
+		last = datagramSize(sizes[n], card)
 		n++
 		if f.resume > 0 && f.unsent() <= f.resume {
 			f.resume = 0

@@ -26,7 +26,7 @@ func overLongPath(t *testing.T, imp impairment) pair {
 
 // flowsWithout returns flows of peers with one address each, on paths with the network card's MTU.
 func flowsWithout() *flows {
-	return newFlows(windowFloor{}, func(a netip.Addr) netip.Addr { return a }, func(netip.Addr) int { return 0 }, func() {})
+	return newFlows(windowFloor{}, func(a netip.Addr) netip.Addr { return a }, DefaultMTU, func(netip.Addr) int { return 0 }, func() {})
 }
 
 // Over a long path that loses every fiftieth packet everything arrives, and gVisor doesn't notice:
@@ -564,13 +564,16 @@ func TestPacketsOfAFastPathLeaveInBatches(t *testing.T) {
 			}
 			total := 0
 			for _, size := range sizes[:n] {
-				total += size + tunnelOverhead
+				total += datagramSize(size, DefaultMTU)
 			}
-			switch batches++; {
+			batches++
+			switch whole := total > trainBytes-datagramSize(sizes[0], DefaultMTU); {
 			case total > trainBytes:
 				t.Fatalf("%d packets, %d bytes of datagrams, do not fit one system call", n, total)
-			case total <= trainBytes-sizes[0]-tunnelOverhead:
+			case !whole:
 				parts++
+			case flows.rests > flows.now():
+				t.Fatal("it rests after a whole train, and more may be due")
 			}
 			sent := f.sending.Sent()
 			time.AfterFunc(trip, func() {
@@ -593,7 +596,7 @@ func TestPacketsOfAFastPathLeaveInBatches(t *testing.T) {
 // as often as all of its together.
 func TestAPeerWithManyAddressesHasOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flows := newFlows(windowFloor{}, siteOf, func(netip.Addr) int { return 0 }, func() {})
+		flows := newFlows(windowFloor{}, siteOf, DefaultMTU, func(netip.Addr) int { return 0 }, func() {})
 		send := func(remote netip.Addr) *flow { return offering(flows, remote, 100_000) }
 		many := netip.MustParseAddr("fd01::")
 		for range 200 {

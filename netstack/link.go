@@ -13,29 +13,41 @@ const gsoMaxSize = 65535
 
 const (
 	// trainPackets and trainBytes are what the underlay sends in one system call: UDP_SEGMENT takes
-	// 64 datagrams, and with more bytes of UDP payload together the kernel cuts them at once (see
+	// 64 datagrams, and the kernel cuts more than trainBytes of UDP payload before it sends it (see
 	// package underlay).
 	trainPackets = 64
 	trainBytes   = 65469
 	// tunnelOverhead is what WireGuard adds to a packet: header 16, tag 16 (whitepaper §5.4.6).
 	tunnelOverhead = 32
-	// timestampOption is the padded option of RFC 7323 §3.2, which every segment carries. gVisor
-	// leaves 28 more bytes free in each for SACK blocks, which few data segments have, so that its
-	// full packets have 1392 of 1420 bytes. The cutter cannot use that room: it does not know what
-	// the peer's MSS allows, and for a peer without SACK no room is left.
+	// timestampOption is the padded option of RFC 7323 §3.2, which every segment carries.
 	timestampOption = 12
+	// sackRoom is what gVisor leaves free in each segment for SACK blocks, which few data segments
+	// have, so that its full packets have 1392 of 1420 bytes. The cutter cannot use that room: it
+	// does not know what the peer's MSS allows, and for a peer without SACK no room is left.
+	sackRoom = 28
 	// gsoReserve is what gVisor subtracts from GSOMaxSize: header.TCPTotalHeaderMaximumSize + 1.
 	gsoReserve = 160 + 1
 )
 
-// trainPayload is the TCP payload of a segment that leaves in a single system call. A segment of 64
-// KB would leave in two, the second nearly empty, and arrive in two as well. At an MTU of 1420 it
-// is 60660 bytes: 45 packets without gVisor's reserve for SACK blocks, and 45 and a smaller one
-// with it. (With exactly 45 or 46 full ones wireguard-go's own bind takes half as much CPU again,
-// or twice as much.)
+// trainPayload is the TCP payload of a segment that leaves in a single system call, to peers with
+// SACK and without, at the network card's MTU. A segment of 64 KB would leave in two, the second
+// nearly empty, and arrive in two as well. At an MTU of 1420 it is 60660 bytes: 45 packets without
+// gVisor's room for SACK blocks, and 45 and a smaller one with it.
 func trainPayload(mtu int) int {
-	packets := max(1, min(trainPackets, trainBytes/(mtu+tunnelOverhead)))
-	return packets * (mtu - ipv6HeaderLen - tcpHeaderLen - timestampOption)
+	const headers = ipv6HeaderLen + tcpHeaderLen + timestampOption
+	fit := func(size int) int { return max(1, min(trainPackets, trainBytes/datagramSize(size, mtu))) }
+	whole := fit(mtu) * (mtu - headers)
+	n, last := fit(mtu-sackRoom), 0
+	if n < trainPackets {
+		last = max(0, (trainBytes-n*datagramSize(mtu-sackRoom, mtu)-tunnelOverhead)&^15-headers)
+	}
+	return min(whole, n*(mtu-sackRoom-headers)+last)
+}
+
+// datagramSize returns the UDP payload of a packet with size bytes. WireGuard pads packets to a
+// multiple of 16 bytes, but not beyond the network card's MTU (whitepaper §5.4.6).
+func datagramSize(size, mtu int) int {
+	return min((size+15)&^15, max(size, mtu)) + tunnelOverhead
 }
 
 // link is the network card as gVisor sees it: what it writes goes into the outbound

@@ -7,8 +7,8 @@ const (
 	// full packets.
 	blockSize = 1 << 20
 	// runPackets and runBytes are what every kernel with UDP_SEGMENT sends in one call: 64
-	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), in a frame of less than 65536 bytes, since it
-	// cuts a larger one at once.
+	// datagrams (UDP_MAX_SEGMENTS before Linux 6.9), in a frame of less than 65536 bytes: it cuts a
+	// larger one before it sends it.
 	runPackets = 64
 	runBytes   = 65535 - 14 - 20 - 8
 )

@@ -7,9 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
+
+	"github.com/postern-dev/postern/testenv/patience"
 )
 
 // leanOf returns the inner bind of a Bind made by New.
@@ -199,6 +202,9 @@ func TestARunIsReceivedInASingleCall(t *testing.T) {
 		bufs[i] = data(uint64(i), size)
 	}
 	if err := b.Send(bufs, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.SetReadDeadline(time.Now().Add(patience.Left())); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, receiveBuffer)

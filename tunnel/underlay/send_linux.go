@@ -14,9 +14,10 @@ const (
 	// 64 before Linux 6.9; 129 gave EINVAL).
 	maxSegments = 64
 	// maxSegmentsBytes bounds the UDP payload of a call. Segments share one frame until they leave
-	// the host, unless the frame has gso_max_size bytes, by default 65536, or more: then they are
-	// cut at once, and cost what separate calls would (gso_features_check in the kernel). So it is
-	// a byte less, without headers for Ethernet (14), a VLAN (4), IPv6 (40) and UDP (8).
+	// the host, unless the frame has gso_max_size bytes, by default 65536, or more: then the
+	// kernel cuts it before it sends it, which costs what separate calls would
+	// (gso_features_check). So it is a byte less, without headers for Ethernet (14), a VLAN (4),
+	// IPv6 (40) and UDP (8).
 	maxSegmentsBytes = 65535 - 14 - 4 - 40 - 8
 )
 
