@@ -16,9 +16,9 @@ const (
 // pacer spreads packets over time (draft-ietf-ccwg-bbr). It counts payload bytes, as the bandwidth
 // does. Counting headers too would slow a flow down by their size.
 type pacer struct {
-	next  time.Duration // when the next packet is to leave
-	soon  time.Duration // the earliest time, to make up for a late wake-up
-	alone bool          // nothing else holds the next packet back
+	next   time.Duration // when the next packet is to leave
+	soon   time.Duration // the earliest time, to make up for a late wake-up
+	waited bool          // since the last packet, for the pacer alone
 }
 
 // due returns when the next packet may leave.
@@ -27,10 +27,11 @@ func (p *pacer) due() time.Duration { return max(p.next, p.soon) }
 // sent records a packet.
 func (p *pacer) sent(now time.Duration, size int, rate float64, minRTT time.Duration) {
 	credit := creditLeast
-	if p.alone {
+	if p.waited {
 		credit = max(credit, min(minRTT/2, creditMost))
 	}
 	takes := time.Duration(float64(max(size, 64)) / rate * 1e9)
 	p.next = max(p.next, now-credit) + takes
 	p.soon = max(p.soon, now-creditLeast) + takes/makeUp
+	p.waited = false
 }

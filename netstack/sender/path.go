@@ -85,7 +85,7 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 	}
 	full := !p.fits()
 	if now < p.pacer.due() {
-		p.pacer.alone = !full && p.turns.Any()
+		p.pacer.waited = !full && p.turns.Any()
 		return nil, Range{}, false
 	}
 	send := func(turn *Flow) int {
@@ -103,8 +103,10 @@ func (p *Path) Next(now time.Duration) (f *Flow, r Range, ok bool) {
 		for turn := p.sparse.first(); turn != nil && send(turn) == 0; turn = p.sparse.first() {
 			p.sparse.remove(turn) // Its packets are now larger than its receiver's window.
 		}
+		if f == nil {
+			p.pacer.waited = false
+		}
 	}
-	p.pacer.alone = p.fits() && p.turns.Any()
 	return f, r, f != nil
 }
 

@@ -41,7 +41,6 @@ type simPath struct {
 	reorder float64       // share of packets that take a tenth of the round trip longer
 	police  float64       // bits per second; 0 is none
 	timers  time.Duration // how late the sender's timers are at most
-	rest    time.Duration // how long nothing is sent after all that was due, as in package netstack
 	stalls  time.Duration // for how long the CPU is busy with something else, a ninth of the time
 	acks    int           // an acknowledgement covers this many packets in order, or comes after delayedAck; 0 is 1
 	wild    *wild         // what few paths do; nil is nothing
@@ -213,7 +212,6 @@ type simPeer struct {
 	path  *Path
 	flows map[*Flow]*ownFlow
 	armed time.Duration
-	rests time.Duration // until when it sends nothing, as in package netstack
 }
 
 // ownFlow is a Flow below a sender with its own slow start, to a TCP receiver.
@@ -259,12 +257,9 @@ func (o *ownFlow) offer() {
 
 func (p *simPeer) pump() {
 	s := p.s
-	for s.now >= p.rests {
+	for {
 		f, r, ok := p.path.Next(s.now)
 		if !ok {
-			if p.path.sentAt == s.now {
-				p.rests = s.now + s.path.rest
-			}
 			break
 		}
 		o := p.flows[f]
@@ -278,7 +273,7 @@ func (p *simPeer) pump() {
 	if !ok {
 		return
 	}
-	at = max(at, s.now, p.rests) + 100*time.Microsecond
+	at = max(at, s.now) + 100*time.Microsecond
 	if s.path.timers > 0 {
 		at += time.Duration(s.rng.Int64N(int64(s.path.timers)))
 	}

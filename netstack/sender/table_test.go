@@ -121,7 +121,7 @@ func TestJitterAndLoss(t *testing.T) {
 		rate float64
 		rtt  time.Duration
 		want float64
-	}{{25e6, 100 * ms, 0.93}, {200e6, 20 * ms, 0.84}, {200e6, 100 * ms, 0.9}} {
+	}{{25e6, 100 * ms, 0.93}, {200e6, 20 * ms, 0.86}, {200e6, 100 * ms, 0.9}} {
 		t.Run(fmt.Sprintf("%g Mbit/s, %v", c.rate/1e6, c.rtt), func(t *testing.T) {
 			t.Parallel()
 			p := simPath{rate: c.rate, rtt: c.rtt, queue: 25 * ms, jitter: 30 * ms, loss: 0.01, timers: ms}
@@ -153,8 +153,8 @@ func TestOddPaths(t *testing.T) {
 		{"bursts", simPath{rtt: 20 * ms, burst: 0.0025}, 0.85, 0.01},
 		{"bursts, long", simPath{rtt: 100 * ms, burst: 0.0025}, 0.85, 0.01},
 		{"bursts, short queue", simPath{rtt: 20 * ms, burst: 0.0025, queue: 10 * ms}, 0.85, 0.01},
-		{"policer", simPath{rtt: 20 * ms, police: 20e6, timers: ms}, 0.85, 0.03},
-		{"policer, long", simPath{rtt: 100 * ms, police: 20e6, timers: ms}, 0.85, 0.03},
+		{"policer", simPath{rtt: 20 * ms, police: 20e6}, 0.85, 0.03},
+		{"policer, long", simPath{rtt: 100 * ms, police: 20e6}, 0.85, 0.03},
 		{"delayed acknowledgements", simPath{rtt: 100 * ms, acks: 2}, 0.85, 0.01},
 		{"delayed acknowledgements, 1 %", simPath{rtt: 20 * ms, acks: 2, loss: 0.01}, 0.85, 0.01},
 		{"acknowledgements for trains", simPath{rtt: 20 * ms, acks: 46}, 0.85, 0.01},
@@ -169,42 +169,25 @@ func TestOddPaths(t *testing.T) {
 			if c.path.queue == 0 {
 				c.path.queue = c.path.rtt
 			}
-			runs := 1
-			if c.path.jitter > 0 && c.path.loss > 0 || c.path.police > 0 { // Single runs differ widely: see the README.
-				runs = 5
+			r := simulate(1, c.path, "own", 8*time.Second, 15*time.Second)
+			t.Logf("%.1f Mbit/s, queue %v, overflow %.2f %%", r.sum(), r.delay, r.dropped*100)
+			u := r.utilisation(c.path)
+			if c.path.jitter > 0 && c.path.loss > 0 { // Single runs differ widely: see the README.
+				all := []float64{u}
+				for seed := range uint64(4) {
+					r := simulate(2+seed, c.path, "own", 8*time.Second, 15*time.Second)
+					all = append(all, r.utilisation(c.path))
+				}
+				slices.Sort(all)
+				u = all[2]
 			}
-			var used, dropped []float64
-			for seed := range uint64(runs) {
-				r := simulate(1+seed, c.path, "own", 8*time.Second, 15*time.Second)
-				t.Logf("%.1f Mbit/s, queue %v, overflow %.2f %%", r.sum(), r.delay, r.dropped*100)
-				used, dropped = append(used, r.utilisation(c.path)), append(dropped, r.dropped)
-			}
-			slices.Sort(used)
-			slices.Sort(dropped)
-			u, d := used[runs/2], dropped[runs/2]
 			if u < c.utilisation {
 				t.Errorf("utilisation %.2f, want %.2f", u, c.utilisation)
 			}
-			if d > c.dropped {
-				t.Errorf("the path dropped %.1f %%, want %.0f %% at most", d*100, c.dropped*100)
+			if r.dropped > c.dropped {
+				t.Errorf("the path dropped %.1f %%, want %.0f %% at most", r.dropped*100, c.dropped*100)
 			}
 		})
-	}
-}
-
-// Timers of an idle process are a millisecond late or more, and acknowledgements of trains come too
-// rarely to wake it in time. What was due meanwhile is made up for.
-func TestLateTimers(t *testing.T) {
-	for _, rate := range []float64{100e6, 300e6} {
-		for _, rtt := range []time.Duration{20 * ms, 100 * ms} {
-			for _, timers := range []time.Duration{ms, 2 * ms, 5 * ms} {
-				p := simPath{rate: rate, rtt: rtt, queue: rtt, timers: timers, rest: ms / 5, acks: 46}
-				r := simulate(1, p, "own", 4*time.Second, 6*time.Second)
-				if u := r.utilisation(p); u < 0.95 || r.dropped > 0.01 {
-					t.Errorf("%g Mbit/s over %v, timers up to %v late: utilisation %.2f, and %.1f %% are dropped", rate/1e6, rtt, timers, u, r.dropped*100)
-				}
-			}
-		}
 	}
 }
 
@@ -304,35 +287,30 @@ func TestBesideAConstantRate(t *testing.T) {
 		for _, rate := range []float64{15e6, 19e6} {
 			t.Run(fmt.Sprintf("%v/%g", queue, rate/1e6), func(t *testing.T) {
 				t.Parallel()
-				const runs = 4
-				mean := 0.0
-				for seed := range uint64(runs) {
-					s := newSim(simPath{rate: 20e6, rtt: 40 * ms, queue: queue, timers: ms}, 1+seed)
-					own, other := &ownFlow{s: s}, &constantFlow{s: s, id: 1, rate: rate, until: 45 * time.Second}
-					s.at(0, own.start)
-					s.at(5*time.Second, other.start)
-					s.run(15 * time.Second)
-					s.forget()
-					s.run(other.until)
-					dropped := float64(s.dropped[1]) / float64(s.offered[1])
-					mean += dropped / runs
-					longer := own.on.path.control.path.longerAt
-					s.run(s.now + time.Second)
-					st := own.on.path.State(s.now) // Later, enough packets without loss hide what remains.
-					s.run(s.now + 4*time.Second)
-					before := own.delivered()
-					s.run(s.now + 10*time.Second)
-					mbit := float64(own.delivered()-before) * 8 / 10e6
-					t.Logf("it loses %.2f %%, the path was taken for longer at %v; afterwards %+v, %.1f Mbit/s of 18", dropped*100, longer, st, mbit)
-					if mbit < 16 {
-						t.Errorf("%.1f Mbit/s when it is over, want 16 of 18", mbit)
-					}
-					if st.Loss > 0.005 {
-						t.Errorf("a loss of %.2f %% is taken for the path's own", st.Loss*100)
-					}
+				s := newSim(simPath{rate: 20e6, rtt: 40 * ms, queue: queue, timers: ms}, 1)
+				own, other := &ownFlow{s: s}, &constantFlow{s: s, id: 1, rate: rate, until: 45 * time.Second}
+				s.at(0, own.start)
+				s.at(5*time.Second, other.start)
+				s.run(15 * time.Second)
+				s.forget()
+				s.run(other.until)
+				dropped := float64(s.dropped[1]) / float64(s.offered[1])
+				longer := own.on.path.control.path.longerAt
+				s.run(s.now + time.Second)
+				st := own.on.path.State(s.now) // Later, enough packets without loss hide what remains.
+				s.run(s.now + 4*time.Second)
+				before := own.delivered()
+				s.run(s.now + 10*time.Second)
+				mbit := float64(own.delivered()-before) * 8 / 10e6
+				t.Logf("it loses %.2f %%, the path was taken for longer at %v; afterwards %+v, %.1f Mbit/s of 18", dropped*100, longer, st, mbit)
+				if dropped > 0.05 {
+					t.Errorf("it loses %.1f %%, want 5 %% at most", dropped*100)
 				}
-				if mean > 0.05 {
-					t.Errorf("it loses %.1f %%, want 5 %% at most", mean*100)
+				if mbit < 16 {
+					t.Errorf("%.1f Mbit/s when it is over, want 16 of 18", mbit)
+				}
+				if st.Loss > 0.005 {
+					t.Errorf("a loss of %.2f %% is taken for the path's own", st.Loss*100)
 				}
 			})
 		}

@@ -160,7 +160,7 @@ func TestSlottedPolicer(t *testing.T) {
 		least     float64 // Mbit/s that it lets pass
 	}{
 		{100 * ms, 250 * ms, 6e6, 0.15, 4.7},
-		{10 * ms, 50 * ms, 6e6, 0.37, 4.7},
+		{10 * ms, 50 * ms, 6e6, 0.36, 4.7},
 		{10 * ms, 100 * ms, 6e6, 0.38, 3.1},
 	} {
 		t.Run(fmt.Sprintf("slots of %v, %v", c.slot, c.rtt), func(t *testing.T) {
