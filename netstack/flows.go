@@ -26,8 +26,8 @@ const (
 	// become due in that time at 1 Gbit/s. Without a rest, a packet becomes due as fast as the one
 	// before it is sent, and each costs a system call, an acknowledgement and several wake-ups: a
 	// stream that was limited by the processor had three quarters of its rate. The pacer makes up
-	// for it, and for timers, which in an idle process are a millisecond late. With 0.5 ms, streams
-	// over links with pauses and through limiters carried less (the simulator in package sender).
+	// for it. With 0.5 ms, streams over links with pauses and through limiters carried less (the
+	// simulator in package sender).
 	rest = 200 * time.Microsecond
 	// lastWords is how long the device may take over what an endpoint left behind that ended with
 	// unacknowledged data.
