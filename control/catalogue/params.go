@@ -101,6 +101,10 @@ type GatewayParams struct {
 	// Key is a public key in base64, Configured the one that is configured instead.
 	Key        string `json:"key,omitempty"`
 	Configured string `json:"configured,omitempty"`
+	// Former: Key is one that the peer replaced (`key rotate`). Joined: the peer joined by ticket, so
+	// its key is not in the configuration.
+	Former bool `json:"former,omitempty" report:"fix"`
+	Joined bool `json:"joined,omitempty" report:"fix"`
 	// Own are addresses of this gateway as others see them, with the port; Port is the one
 	// it listens on.
 	Own  []string `json:"own,omitempty" report:"fix"`
