@@ -178,9 +178,10 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 	a.g.setMapping(mapping, settled)
 	a.g.spoken = relayed(relays)
 	do, next := a.g.poll(now)
-	mono := now.Sub(a.began)
-	slept := a.sleep.looked(now, mono, max(0, next.Sub(now)))
-	if slept > 0 {
+	clocks := clocks{wall: now.Round(0), mono: now.Sub(a.began)}
+	clocks.asleep, clocks.known = asleep()
+	slept := a.sleep.looked(clocks, max(0, next.Sub(now)))
+	if slept != "" {
 		a.g.slept(now)
 		next = now
 	}
@@ -198,10 +199,10 @@ func (a *Agent) step(ctx context.Context, resolving *sync.WaitGroup) time.Time {
 		addrs, err := a.hostAddrs()
 		a.update(func(now time.Time) { a.g.setHosts(now, addrs, err) })
 	}
-	if slept > 0 {
-		a.log.Info("process was suspended", "duration", slept.Round(time.Second))
+	if slept != "" {
+		a.log.Info("time has jumped ahead; all paths are checked", "because", slept)
 		a.mapper.networkChanged()
-		a.network(fmt.Sprintf("the process stood still for %v", slept.Round(time.Second)))
+		a.network(slept)
 	}
 	a.report(a.settle())
 	a.observe()

@@ -1,33 +1,51 @@
 package discovery
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
-// sleptAfter is how far time must have jumped ahead to mean that the host or the process was
-// suspended: longer than a busy host delays a goroutine or a clock is slewed, shorter than the 30 s
-// after which NATs forget.
+// sleptAfter is how far time must have jumped ahead to be noticed: longer than a busy host delays a
+// goroutine or a clock is slewed, shorter than the 30 s after which NATs forget.
 const sleptAfter = 8 * time.Second
 
-// sleepWatch notices that the process did not run for a while. Either the host was suspended: the
-// wall clock ran on, the monotonic one did not, since Linux's CLOCK_MONOTONIC stops then. Or the
-// process was stopped: a timer fires late. A step of the wall clock looks like the former; checking
-// the paths then does no harm.
-type sleepWatch struct {
+// clocks are readings of one moment.
+type clocks struct {
 	wall time.Time     // without a monotonic reading
-	mono time.Duration // since any fixed moment
-	due  time.Duration // on the same clock, when the next look was due
+	mono time.Duration // since any fixed moment; it stops while the host is suspended
+	// asleep is for how long the host has been suspended in all, if known.
+	asleep time.Duration
+	known  bool
 }
 
-// looked returns for how long the process was suspended before this look, 0 if it was not. next is
-// the time until the next look.
-func (w *sleepWatch) looked(wall time.Time, mono, next time.Duration) time.Duration {
-	before := *w
-	*w = sleepWatch{wall.Round(0), mono, mono + next}
+// sleepWatch notices that time jumped ahead: the host was suspended, the process was stopped (a
+// timer fires late), or the wall clock alone jumped. The last may mean that a virtual machine was
+// paused, whose other clocks then stop; if it was only set, checking the paths does no harm.
+type sleepWatch struct {
+	last clocks
+	due  time.Duration // on the monotonic clock, when the next look was due
+}
+
+// looked says what happened since the last look; "" means nothing. next is the time until the next
+// look.
+func (w *sleepWatch) looked(now clocks, next time.Duration) string {
+	before, due := w.last, w.due
+	w.last, w.due = now, now.mono+next
 	if before.wall.IsZero() {
-		return 0
+		return ""
 	}
-	ahead := w.wall.Sub(before.wall) - (mono - before.mono)
-	if gap := max(ahead, mono-before.due); gap > sleptAfter {
-		return gap
+	asleep := now.asleep - before.asleep
+	ahead := now.wall.Sub(before.wall) - (now.mono - before.mono) - asleep
+	late := now.mono - due
+	switch long := func(d time.Duration) bool { return d > sleptAfter }; {
+	case long(asleep):
+		return fmt.Sprintf("this host was suspended for %v", asleep.Round(time.Second))
+	case long(late):
+		return fmt.Sprintf("the process stood still for %v", late.Round(time.Second))
+	case long(ahead) && now.known:
+		return fmt.Sprintf("the clock was set ahead by %v, or a virtual machine was paused", ahead.Round(time.Second))
+	case long(ahead):
+		return fmt.Sprintf("this host was suspended for %v, or its clock set ahead", ahead.Round(time.Second))
 	}
-	return 0
+	return ""
 }

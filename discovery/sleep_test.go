@@ -8,27 +8,35 @@ import (
 func TestSleepIsNoticed(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
-		name       string
-		wall, mono time.Duration // since the last look, 10 s of which were due
-		want       time.Duration
+		name               string
+		wall, mono, asleep time.Duration // since the last look, 10 s of which were due
+		unknown            bool
+		want               string
 	}{
-		{"in time", 10 * s, 10 * s, 0},
-		{"early", s, s, 0},
-		{"a busy machine", 15 * s, 15 * s, 0},
-		{"suspended for an hour", 3610 * s, 10 * s, 3600 * s},
-		{"stopped for a minute", 70 * s, 70 * s, 60 * s},
-		{"clock slewed", 11 * s, 10 * s, 0},
-		{"clock set back", -3600 * s, 10 * s, 0},
+		{name: "in time", wall: 10 * s, mono: 10 * s},
+		{name: "early", wall: s, mono: s},
+		{name: "a busy machine", wall: 15 * s, mono: 15 * s},
+		{name: "suspended", wall: 3610 * s, mono: 10 * s, asleep: 3600 * s, want: "this host was suspended for 1h0m0s"},
+		{name: "suspended, with a clock that stopped", wall: 10 * s, mono: 10 * s, asleep: 3600 * s, want: "this host was suspended for 1h0m0s"},
+		{name: "stopped", wall: 70 * s, mono: 70 * s, want: "the process stood still for 1m0s"},
+		{name: "slewed", wall: 11 * s, mono: 10 * s},
+		{name: "set ahead", wall: 3610 * s, mono: 10 * s, want: "the clock was set ahead by 1h0m0s, or a virtual machine was paused"},
+		{name: "set back", wall: -3600 * s, mono: 10 * s},
+		{name: "set back while suspended", wall: -3600 * s, mono: 10 * s, asleep: 60 * s, want: "this host was suspended for 1m0s"},
+		{name: "unknown", wall: 3610 * s, mono: 10 * s, unknown: true, want: "this host was suspended for 1h0m0s, or its clock set ahead"},
 	} {
 		var w sleepWatch
-		if got := w.looked(start, 5*s, 10*s); got != 0 {
-			t.Errorf("%s: the first look says %v", c.name, got)
+		now := clocks{start, 5 * s, 100 * s, !c.unknown}
+		if got := w.looked(now, 10*s); got != "" {
+			t.Errorf("%s: the first look says %q", c.name, got)
 		}
-		if got := w.looked(start.Add(c.wall), 5*s+c.mono, 10*s); got != c.want {
-			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		now.wall, now.mono, now.asleep = now.wall.Add(c.wall), now.mono+c.mono, now.asleep+c.asleep
+		if got := w.looked(now, 10*s); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
-		if got := w.looked(start.Add(c.wall+10*s), 5*s+c.mono+10*s, 10*s); got != 0 {
-			t.Errorf("%s: the look after says %v", c.name, got)
+		now.wall, now.mono = now.wall.Add(10*s), now.mono+10*s
+		if got := w.looked(now, 10*s); got != "" {
+			t.Errorf("%s: the look after says %q", c.name, got)
 		}
 	}
 }

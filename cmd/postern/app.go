@@ -34,6 +34,8 @@ type app struct {
 	asked *admin.Client
 	// parsed: the command line was valid. An earlier error is a usage error.
 	parsed bool
+	// end ends the context of the command that runs.
+	end context.CancelCauseFunc
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *app {
@@ -53,6 +55,8 @@ func (a *app) run(ctx context.Context, root *cobra.Command, args []string) int {
 		root.SetOut(newOffers(a.stdout, args))
 	}
 	defer a.close()
+	ctx, a.end = context.WithCancelCause(ctx)
+	defer a.end(nil)
 	err := root.ExecuteContext(ctx)
 	if err == nil && a.stdout.err != nil {
 		err = fmt.Errorf("write the output: %w", a.stdout.err)

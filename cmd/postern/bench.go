@@ -153,6 +153,7 @@ func (a *app) benchRun(ctx context.Context, f benchFlags, write reportWriter) er
 	if err != nil {
 		return fmt.Errorf("bench: find this program: %w", err)
 	}
+	defer a.tidies()()
 	dir, err := os.MkdirTemp("", "postern-bench-")
 	if err != nil {
 		return fmt.Errorf("bench: make a folder for the runs: %w", err)

@@ -95,6 +95,7 @@ func (a *app) listScenarios() {
 // while the screen is shown.
 func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string) (err error) {
 	start := time.Now()
+	defer a.tidies()()
 	setLibraryLogs(slog.New(slog.DiscardHandler)) // it would be written across the screen
 	l, err := lab.Build(ctx, lab.Options{Version: buildVersion().Version, Scenario: s})
 	if err != nil {
@@ -119,6 +120,8 @@ func (a *app) lab(ctx context.Context, s lab.Scenario, once bool, format string)
 		}
 	}
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case failed != nil:
 	case live && s.Fault():
 		return a.train(ctx, l, s)

@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,7 +37,36 @@ func run() int {
 // interrupted is the cause of a context that was ended by a signal.
 type interrupted struct{ signal os.Signal }
 
-func (i interrupted) Error() string { return fmt.Sprintf("interrupted by %s", i.signal) }
+func (interrupted) Error() string { return "interrupted" }
+
+// tidies is called by commands that would leave something behind if they were killed: they are
+// interrupted instead when the terminal closes, or when nobody reads stdout any more. It returns a
+// function that ends this.
+func (a *app) tidies() func() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGPIPE)
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				// Connections that break also cause SIGPIPE.
+				if out, there := file(a.stdout); s == syscall.SIGHUP || there && unread(out) {
+					a.end(interrupted{s})
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
 
 // signalContext ends at the first SIGINT or SIGTERM. The second one ends the process at once.
 func signalContext() (context.Context, func()) {

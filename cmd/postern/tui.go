@@ -48,6 +48,9 @@ func (a *app) tuiCommand() *cobra.Command {
 			if _, err := a.themes().Load(colours); err != nil {
 				return usagef("tui/README.md has an example", "--theme: %w", err)
 			}
+			if !plain && !once { // the terminal would be left without echo
+				defer a.tidies()()
+			}
 			if len(gateways) > 0 {
 				if once {
 					return usagef("give either", "--once prints the table of one gateway, and --gateways shows several")

@@ -148,6 +148,7 @@ func TestRefusalsKeepTheirKindOnTheWay(t *testing.T) {
 		{fmt.Errorf("%w: %q", ticket.ErrNotGranted, "registry"), ErrDenied, "registry"},
 		{&ticket.NameTakenError{Name: "edge"}, ticket.ErrName, "--name"},
 		{&ticket.KeyTakenError{Peer: true, Holder: "secret detail"}, ticket.ErrKeyTaken, "peer allow"},
+		{&ticket.KeyTakenError{Peer: true, Replaced: true, Holder: "secret detail"}, ticket.ErrKeyTaken, "have that peer removed there first"},
 		{ticket.ErrUnknown, ErrDenied, "no such ticket"},
 		{ticket.ErrRequest, ErrRequest, "malformed"},
 		{errors.Join(ticket.ErrNotGranted, ticket.ErrStorage), ErrServer, "its log has the cause"},

@@ -77,7 +77,7 @@ func example(c Code) Params {
 		p.Address = "192.0.2.53:3478"
 		p.Candidates = []Candidate{{Address: p.Address, Reason: "no answer in 3s"}}
 	case ResolverSilent:
-		p.Names = []string{"cloud.example.net:51820"}
+		p.Names, p.Resolvers, p.Failure = []string{"cloud.example.net:51820"}, []string{"10.96.0.10"}, ""
 	case UpstreamName:
 		p.Upstream = "api.example.net:6443"
 	case StunUnreachable:

@@ -101,6 +101,10 @@ type GatewayParams struct {
 	// Key is a public key in base64, Configured the one that is configured instead.
 	Key        string `json:"key,omitempty"`
 	Configured string `json:"configured,omitempty"`
+	// Former: Key is one that the peer replaced (`key rotate`). Joined: the peer joined by ticket, so
+	// its key is not in the configuration.
+	Former bool `json:"former,omitempty" report:"fix"`
+	Joined bool `json:"joined,omitempty" report:"fix"`
 	// Own are addresses of this gateway as others see them, with the port; Port is the one
 	// it listens on.
 	Own  []string `json:"own,omitempty" report:"fix"`
@@ -139,6 +143,8 @@ type GatewayParams struct {
 	// Relay is a TURN server, Server any server, as configured.
 	Relay  string `json:"relay,omitempty" told:"place"`
 	Server string `json:"server,omitempty"`
+	// Resolvers are the name servers that this machine is configured to ask.
+	Resolvers []string `json:"resolvers,omitempty"`
 	// Worked: a handshake with the peer has completed before.
 	Worked bool `json:"worked,omitempty" report:"fix"`
 	// Awaited: the peer has yet to approve this gateway, not the other way round.
@@ -187,7 +193,7 @@ const (
 	FailureTimeout Failure = "timeout" // nobody answers
 	FailureRoute   Failure = "route"   // there is no route, or it was cut
 	FailureURL     Failure = "url"     // the URL itself is wrong
-	FailureMissing Failure = "missing" // no token where one is required
+	FailureMissing Failure = "missing" // no token where one is required, or no name server
 	FailureExpired Failure = "expired" // the token has expired
 	// FailureFull and FailureReadOnly are failures of a disk.
 	FailureFull     Failure = "full"

@@ -176,6 +176,7 @@ func (e evidence) otherKey(p *catalogue.Params) bool {
 	for _, k := range []KeySight{e.OtherKey, {Sight: e.NotForUs}} {
 		if e.counts(k.At) && e.isPeer(k.From) {
 			p.Key, p.Configured, p.Worked = k.Key, e.Key, !e.LastHandshake.IsZero()
+			p.Joined, p.Former = e.Joined, slices.Contains(e.Former, k.Key)
 			return saw(p, k.Sight)
 		}
 	}

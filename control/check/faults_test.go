@@ -263,6 +263,14 @@ var gatewayFaults = []struct {
 		f.LastHandshake, f.PathLost = time.Now().Add(-time.Minute), time.Now().Add(-30*time.Second)
 		f.OtherKey = KeySight{seen(publicCloud), aKey}
 	}, catalogue.WrongPeerKey, StageHandshake, []string{"something at " + publicCloud, aKey, "have worked before"}, []string{"ask the owner of cloud"}},
+	{"a peer that joined has another key", func(f *Facts) { f.OtherKey, f.Joined = KeySight{seen(publicCloud), aKey}, true }, catalogue.WrongPeerKey, StageHandshake,
+		[]string{"with the public key " + aKey + "; the one known here"}, []string{"if that is not the key known here", "remove each gateway from the peers of the other"}},
+	{"a peer that joined has a wrong key of us", func(f *Facts) { f.NotForUs, f.Joined = seen(publicCloud), true }, catalogue.WrongPeerKey, StageHandshake,
+		[]string{"from before this gateway's last `postern key rotate`"}, []string{"if that gateway has another, remove each gateway from the peers of the other"}},
+	{"the peer was restored from before its rotation", func(f *Facts) {
+		f.OtherKey, f.Joined, f.Former = KeySight{seen(publicCloud), aKey}, true, []string{aKey}
+	}, catalogue.WrongPeerKey, StageHandshake, []string{"with a former key of cloud (" + aKey + ")", "restored from a backup"},
+		[]string{"restore a backup that has the current key", "remove each gateway from the peers of the other"}},
 }
 
 // here returns a refusal by this machine.

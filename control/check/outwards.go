@@ -2,7 +2,11 @@ package check
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/control/api"
@@ -36,7 +40,7 @@ const NameResolver = "resolver"
 
 // resolver checks this host's name servers by the names that got no answer: those of STUN servers,
 // and of peers that have no other address. Without any there is no check.
-func resolver(o Own, s standing) []verdict.Finding {
+func resolver(root fs.FS, o Own, s standing) []verdict.Finding {
 	names := slices.Clone(s.unnamed)
 	for _, server := range o.STUN {
 		if server.Nameless {
@@ -50,7 +54,31 @@ func resolver(o Own, s standing) []verdict.Finding {
 	r := beginOwn(NameResolver)
 	r.Rests = []string{verdict.Own(NameNetwork)}
 	p := catalogue.Params{Inbound: true, Names: slices.Compact(names)}
+	if root != nil {
+		var err error
+		if p.Resolvers, err = nameServers(root); len(p.Resolvers) == 0 {
+			p.Failure = catalogue.FailureMissing
+		}
+		if failed, ok := errors.AsType[*fs.PathError](err); ok {
+			p.Detail = failed.Err.Error()
+		}
+	}
 	return []verdict.Finding{r.fail(api.Error, StageResolve, catalogue.ResolverSilent, p)}
+}
+
+// nameServers returns the name servers that resolv.conf names. If there is none, package net asks
+// this host itself.
+func nameServers(root fs.FS) ([]string, error) {
+	data, err := fs.ReadFile(root, "etc/resolv.conf")
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			if _, err := netip.ParseAddr(f[1]); err == nil {
+				out = append(out, f[1])
+			}
+		}
+	}
+	return out, err
 }
 
 // hop is how far a packet got on its way out of this host. If nothing gets further, that is the

@@ -2,11 +2,13 @@ package check
 
 import (
 	"context"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
@@ -161,6 +163,26 @@ func TestAnotherGatewayWithOurKey(t *testing.T) {
 		o.Superseded.At = c.at
 		if f := ownKey(o, standing{unreached: c.unreached}, now); len(f) != c.want || c.want > 0 && (f[0].Code != catalogue.KeyElsewhere || !f[0].Failed()) {
 			t.Errorf("%v not reached: got %+v", c.unreached, f)
+		}
+	}
+}
+
+// Where no name server answers, it is said which ones are asked, or that none is named.
+func TestNameServersOfThisMachine(t *testing.T) {
+	conf := func(text string) fstest.MapFS { return fstest.MapFS{"etc/resolv.conf": {Data: []byte(text)}} }
+	const none = "so only this machine itself is asked"
+	for _, c := range []struct {
+		root       fs.FS
+		cause, fix string
+	}{
+		{nil, "for stun.example.net:3478", "cat /etc/resolv.conf"},
+		{conf("# nameserver 192.0.2.1\nsearch example.net\nnameserver 10.96.0.10\n\tnameserver fd00::10 # two\n"), "it asks 10.96.0.10, fd00::10", "cat /etc/resolv.conf"},
+		{conf("nameserver\nnameserver ns.example.net\n"), "/etc/resolv.conf names none, " + none, "nameserver ADDRESS"},
+		{fstest.MapFS{}, "/etc/resolv.conf cannot be read (file does not exist), " + none, "nameserver ADDRESS"},
+	} {
+		f := resolver(c.root, Own{STUN: []Server{{Name: "stun.example.net:3478", Nameless: true}}}, standing{})
+		if v := f[0].Verdict(); !strings.HasSuffix(v.Cause, c.cause) || !strings.Contains(v.Fix, c.fix) {
+			t.Errorf("%v: it reads %q, %q; want %q, %q", c.root, v.Cause, v.Fix, c.cause, c.fix)
 		}
 	}
 }

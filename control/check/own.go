@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -181,10 +182,14 @@ func (r *Runner) ownFindings(known *Own, scheduled bool) []verdict.Finding {
 	o := *known
 	peers, skews := r.standing()
 	now := time.Now()
+	root := r.opts.Root
+	if runtime.GOOS != "linux" {
+		root = nil // elsewhere resolv.conf is not all that counts
+	}
 	r.own.mu.Lock()
 	skews = append(skews, clocks(r.own.upstreams)...)
 	r.own.mu.Unlock()
-	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), strangers(o, now), resolver(o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
+	out := append([]verdict.Finding{network(o, peers, now), Exposure(o, peers)}, slices.Concat(ownKey(o, peers, now), strangers(o, now), resolver(root, o, peers), Proxy(o, now), STUNServers(o), TURNServers(o), PortMapping(o), LAN(o.LAN))...)
 	r.own.mu.Lock()
 	silentSince(now, out, r.own.judged)
 	r.own.judged = slices.Clone(out)

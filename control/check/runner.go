@@ -50,8 +50,8 @@ type Options struct {
 	// Network is the network outside the tunnel, for checks of services outside and of the servers
 	// behind our own.
 	Network Network
-	// Root is the file system whose /proc and /sys/fs/cgroup show this process's limits
-	// (os.DirFS("/")); nil looks at none.
+	// Root is the file system whose /proc and /sys/fs/cgroup show this process's limits, and whose
+	// /etc/resolv.conf its name servers (os.DirFS("/")); nil looks at none.
 	Root fs.FS
 	// Changed is called when a verdict on a peer may have changed; it must not block. It may be
 	// nil.

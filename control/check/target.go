@@ -37,6 +37,9 @@ type Facts struct {
 	Name string
 	// Key is its public key, in base64.
 	Key string
+	// Former are the keys that it has replaced. Joined: it joined by ticket, or this gateway did.
+	Former []string
+	Joined bool
 	// Address is its overlay address; invalid for a stock peer without one.
 	Address netip.Addr
 	// Stock marks a plain WireGuard peer: it has no postern services.

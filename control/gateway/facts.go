@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/control/catalogue"
 	"github.com/postern-dev/postern/control/check"
 	"github.com/postern-dev/postern/control/forward"
+	"github.com/postern-dev/postern/control/state"
 	"github.com/postern-dev/postern/tunnel/peer"
 )
 
@@ -22,6 +23,10 @@ func (g *Gateway) facts(name string) (check.Facts, bool) {
 	f := check.Facts{
 		Name: m.Name, Key: m.Key.String(), Address: m.Address(), Stock: m.Stock, Pending: m.Pending, Awaited: m.Awaited,
 		Since: g.peers.Since(m.Key), ServiceFacts: check.ServiceFacts{Direct: m.Direct},
+		Joined: m.Origin == state.OriginInvited || m.Origin == state.OriginJoined,
+	}
+	for _, k := range m.Former {
+		f.Former = append(f.Former, k.String())
 	}
 	g.paths.AddFacts(m, &f)
 	g.exchange.AddFacts(m, &f)

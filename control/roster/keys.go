@@ -67,7 +67,7 @@ func (h *KeyHolder) hint() string {
 	if h.Present {
 		return fmt.Sprintf("what it may reach is set by `postern peer allow %s`; to begin again: postern peer remove %s", h.Member.Name, h.Member.Name)
 	}
-	return "if the key is not that peer's: postern peer remove " + h.Member.Name
+	return "if the key is not that peer's, or it is to join with it again: postern peer remove " + h.Member.Name
 }
 
 // CheckKey refuses a key for the peer called name, in a command's words. The peer's own key is not
@@ -98,7 +98,7 @@ func (reg *Registry) CheckConfigured(old, next *config.Resolved) error {
 // that is taken. It makes reg a [ticket.Names].
 func (reg *Registry) Reserve(name string, key peer.PublicKey, chosen bool) error {
 	if h := reg.HolderOf(key); h != nil {
-		return &ticket.KeyTakenError{Peer: h.Member != nil, Holder: h.What, Hint: h.hint()}
+		return &ticket.KeyTakenError{Peer: h.Member != nil, Replaced: h.Member != nil && !h.Present, Holder: h.What, Hint: h.hint()}
 	}
 	if cfg := reg.Config(); !chosen && KeepsOptions(cfg, name) {
 		return fmt.Errorf("the inviter's configuration has options for a peer %s, so only its operator can give that name: invite with `--name %s`, or with another name", name, name)

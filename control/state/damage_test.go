@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +100,24 @@ func TestADamagedFileIsKeptAndThePreviousGenerationUsed(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	if out.Len() > 0 || s.Peers().Len() != 2 {
 		t.Errorf("the next start: %d peers, log %q; want 2 and nothing", s.Peers().Len(), out.String())
+	}
+}
+
+// A damaged file that cannot be kept stops the start: nothing is lost before somebody has seen it.
+func TestADamagedFileOnADiskThatRejectsWrites(t *testing.T) {
+	for file, instead := range map[string]string{"peers.json": "its previous generation is intact", "boots.json": "an empty one would take its place (lost: "} {
+		dir := two(t)
+		path := filepath.Join(dir, file)
+		write(t, path, []byte("garbage"))
+		full := osDisk()
+		full.link = func(string, string) error { return syscall.EROFS }
+		full.write = func(*os.File, []byte) error { return syscall.EROFS }
+		_, err := open(dir, nil, full)
+		for _, want := range []string{path, "damaged: it has no header", instead, "read-only file system (mount it writable"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q in it", file, err, want)
+			}
+		}
 	}
 }
 

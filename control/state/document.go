@@ -421,8 +421,12 @@ func (d *document[T]) recover() (*content[T], error) {
 	kept := ""
 	if !missing {
 		kept = d.base + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
-		if err := d.disk.keep(d.dir, d.base, kept); err != nil {
-			return nil, fmt.Errorf("keep the damaged %s: %w", d.path(""), remedy(err))
+		if keepErr := d.disk.keep(d.dir, d.base, kept); keepErr != nil {
+			instead := "its previous generation is intact and would take its place"
+			if !usable {
+				instead = "an empty one would take its place (lost: " + d.loss + ")"
+			}
+			return nil, fmt.Errorf("%s: %w; %s, but the damaged file cannot be kept aside: %w", d.path(""), err, instead, remedy(keepErr))
 		}
 	}
 	if !usable {

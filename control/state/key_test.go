@@ -131,6 +131,14 @@ func TestALostKeyIsNotMadeAnew(t *testing.T) {
 			t.Errorf("got %v, want %v with the public key and the directory", err, ErrKeyLost)
 		}
 	}
+	for _, damaged := range []string{"", "garbage", strings.Repeat("x", maxKeyFile+1)} {
+		if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := start(); !errors.Is(err, ErrKeyLost) || !strings.Contains(err.Error(), key.Public().String()) || !strings.Contains(err.Error(), "not a WireGuard key") {
+			t.Errorf("%.10q: got %v, want %v with the public key and the damage", damaged, err, ErrKeyLost)
+		}
+	}
 	if err := os.WriteFile(file, kept, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -291,8 +291,11 @@ func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 	file := filepath.Join(s.dir, keyFile)
 	k, err := LoadPrivateKey(file)
 	made := errors.Is(err, fs.ErrNotExist)
-	if made {
+	switch {
+	case made:
 		k, err = s.firstKey()
+	case errors.Is(err, peer.ErrKey):
+		err = s.keyLost(err)
 	}
 	if err != nil {
 		return peer.PrivateKey{}, err
@@ -314,17 +317,30 @@ func (s *Store) PrivateKey() (peer.PrivateKey, error) {
 
 // firstKey creates a key for a gateway that never had one.
 func (s *Store) firstKey() (peer.PrivateKey, error) {
+	if err := s.keyLost(nil); err != nil {
+		return peer.PrivateKey{}, err
+	}
+	return peer.NewPrivateKey()
+}
+
+// keyLost returns an [ErrKeyLost] with what to do if the gateway had a key, and otherwise the cause.
+func (s *Store) keyLost(cause error) error {
 	had := s.hadKey
 	if had.IsZero() {
 		had = s.boots.load().PublicKey
 	}
-	switch {
-	case had.IsZero():
-		return peer.NewPrivateKey()
-	case s.mirror != nil:
-		return peer.PrivateKey{}, fmt.Errorf("%w: this gateway had %s, and with another key no peer would know it (`postern state restore` puts a backup back; to begin as another gateway, uninstall the release and install it again)", ErrKeyLost, had)
+	if had.IsZero() {
+		return cause
 	}
-	return peer.PrivateKey{}, fmt.Errorf("%w: this gateway had %s, and with another key no peer would know it (put %s back from a backup; to begin as another gateway, move %s away)", ErrKeyLost, had, keyFile, s.dir)
+	what := ""
+	if cause != nil {
+		what = ": " + cause.Error()
+	}
+	fix := fmt.Sprintf("put %s back from a backup; to begin as another gateway, move %s away", keyFile, s.dir)
+	if s.mirror != nil {
+		fix = "`postern state restore` puts a backup back; to begin as another gateway, uninstall the release and install it again"
+	}
+	return fmt.Errorf("%w%s: this gateway had %s, and with another key no peer would know it (%s)", ErrKeyLost, what, had, fix)
 }
 
 // Peers returns the current set of peers. It is a snapshot: changing it has no effect.

@@ -103,13 +103,16 @@ func (e *NameTakenError) Is(target error) bool { return target == ErrName }
 // KeyTakenError says that the joiner's key is already in use. Its message is for the joiner; Holder
 // and Hint are only for the inviter's operator. It matches ErrKeyTaken.
 type KeyTakenError struct {
-	// Peer: it is a peer's.
-	Peer         bool
-	Holder, Hint string
+	// Peer: it is a peer's. Replaced: it is not the one that the peer uses now.
+	Peer, Replaced bool
+	Holder, Hint   string
 }
 
 // Error returns the message for people.
 func (e *KeyTakenError) Error() string {
+	if e.Replaced {
+		return "this is not the current key of the peer there that has it: have that peer removed there first (`postern peer remove`), or restore a state of this gateway that has the current key"
+	}
 	if e.Peer {
 		return "this key is a peer there already: ask for `postern peer allow` there, or to have it removed first (`postern peer remove`)"
 	}
