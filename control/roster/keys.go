@@ -98,7 +98,7 @@ func (reg *Registry) CheckConfigured(old, next *config.Resolved) error {
 // that is taken. It makes reg a [ticket.Names].
 func (reg *Registry) Reserve(name string, key peer.PublicKey, chosen bool) error {
 	if h := reg.HolderOf(key); h != nil {
-		return &ticket.KeyTakenError{Peer: h.Member != nil, Replaced: h.Member != nil && !h.Present, Holder: h.What, Hint: h.hint()}
+		return &ticket.KeyTakenError{Peer: h.Member != nil, Replaced: h.Member != nil && slices.Contains(h.Member.Former, key), Holder: h.What, Hint: h.hint()}
 	}
 	if cfg := reg.Config(); !chosen && KeepsOptions(cfg, name) {
 		return fmt.Errorf("the inviter's configuration has options for a peer %s, so only its operator can give that name: invite with `--name %s`, or with another name", name, name)

@@ -103,7 +103,7 @@ func (e *NameTakenError) Is(target error) bool { return target == ErrName }
 // KeyTakenError says that the joiner's key is already in use. Its message is for the joiner; Holder
 // and Hint are only for the inviter's operator. It matches ErrKeyTaken.
 type KeyTakenError struct {
-	// Peer: it is a peer's. Replaced: it is not the one that the peer uses now.
+	// Peer: it is a peer's. Replaced: it is one that the peer has replaced.
 	Peer, Replaced bool
 	Holder, Hint   string
 }
