@@ -66,13 +66,16 @@ func resolver(root fs.FS, o Own, s standing) []verdict.Finding {
 	return []verdict.Finding{r.fail(api.Error, StageResolve, catalogue.ResolverSilent, p)}
 }
 
-// nameServers returns the name servers that resolv.conf names. If there is none, package net asks
-// this host itself.
+// mostNameServers is how many of them package net asks, as resolv.conf(5) says (MAXNS).
+const mostNameServers = 3
+
+// nameServers returns the name servers of resolv.conf that package net asks. If there is none, it
+// asks this host itself.
 func nameServers(root fs.FS) ([]string, error) {
 	data, err := fs.ReadFile(root, "etc/resolv.conf")
 	var out []string
 	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" && len(out) < mostNameServers {
 			if _, err := netip.ParseAddr(f[1]); err == nil {
 				out = append(out, f[1])
 			}

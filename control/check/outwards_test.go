@@ -177,6 +177,7 @@ func TestNameServersOfThisMachine(t *testing.T) {
 	}{
 		{nil, "for stun.example.net:3478", "cat /etc/resolv.conf"},
 		{conf("# nameserver 192.0.2.1\nsearch example.net\nnameserver 10.96.0.10\n\tnameserver fd00::10 # two\n"), "it asks 10.96.0.10, fd00::10", "cat /etc/resolv.conf"},
+		{conf("nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\nnameserver 192.0.2.4\n"), "it asks 192.0.2.1, 192.0.2.2, 192.0.2.3", "cat /etc/resolv.conf"},
 		{conf("nameserver\nnameserver ns.example.net\n"), "/etc/resolv.conf names none, " + none, "nameserver ADDRESS"},
 		{fstest.MapFS{}, "/etc/resolv.conf cannot be read (file does not exist), " + none, "nameserver ADDRESS"},
 	} {
