@@ -111,7 +111,7 @@ type KeyTakenError struct {
 // Error returns the message for people.
 func (e *KeyTakenError) Error() string {
 	if e.Replaced {
-		return "this is not the current key of the peer there that has it: have that peer removed there first (`postern peer remove`), or restore a state of this gateway that has the current key"
+		return "this key is a former one of a peer there: have that peer removed there first (`postern peer remove`), or restore a state of this gateway that has the current key"
 	}
 	if e.Peer {
 		return "this key is a peer there already: ask for `postern peer allow` there, or to have it removed first (`postern peer remove`)"
