@@ -337,8 +337,11 @@ func (t *flows) due() bool { return t.wait() == 0 }
 // send fills bufs with what is due, and sizes with the lengths: at most one train of each peer.
 // Peers take turns by trains.
 func (t *flows) send(bufs [][]byte, sizes []int, offset int) (n int) {
+	if t.count.Load() == 0 {
+		return 0
+	}
 	now := t.now()
-	if t.count.Load() == 0 || now < t.rests {
+	if now < t.rests {
 		return 0
 	}
 	list := *t.list.Load()
