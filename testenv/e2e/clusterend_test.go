@@ -23,7 +23,7 @@ func (c *clusters) edgeValues() []string {
 // each peer go with it.
 func testRemove(t *testing.T, c *clusters) {
 	for one, other := range c.both() {
-		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout=5m")
+		one.kubectl("delete", "peer", "-n", gatewayNamespace, other.name, "--timeout="+patience.String())
 	}
 	for one, other := range c.both() {
 		eventually(within(t, patience), t, "nothing of "+other.name+" is left at "+one.name, func() (bool, string) {
@@ -53,7 +53,7 @@ func (c *cluster) uninstall() {
 	c.t.Helper()
 	c.kubectl("delete", "pods", "-n", gatewayNamespace, "-l", "!app.kubernetes.io/name", "--wait=false")
 	start := time.Now()
-	if _, err := c.Helm(within(c.t, 2*patience), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout=5m"); err != nil {
+	if _, err := c.Helm(within(c.t, 2*patience), c.helm, "uninstall", release, "-n", gatewayNamespace, "--wait", "--timeout="+patience.String()); err != nil {
 		c.t.Fatal(err)
 	}
 	c.kubectl("delete", "crd", "peers.postern.dev", "tickets.postern.dev") // they stay otherwise, with all Peers and Tickets

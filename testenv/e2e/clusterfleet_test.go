@@ -221,7 +221,7 @@ func (c *cluster) applyFleetAgain(all []*fleetGateway, manifest string) {
 func (c *cluster) revokeFleet(all []*fleetGateway, flow *fleetWatch) {
 	c.t.Helper()
 	t, start := c.t, time.Now()
-	c.kubectl("delete", "peers", "-n", gatewayNamespace, "-l", fleetLabel, "--timeout=5m")
+	c.kubectl("delete", "peers", "-n", gatewayNamespace, "-l", fleetLabel, "--timeout="+patience.String())
 	flow.ends()
 	t.Logf("what flowed has ended %v after the Peers were deleted", time.Since(start).Round(100*time.Millisecond))
 	eventually(within(t, patience), t, "cloud has forgotten the fleet", func() (bool, string) {

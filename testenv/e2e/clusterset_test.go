@@ -235,7 +235,7 @@ func TestServicesAcrossClusters(t *testing.T) {
 	}
 	ask := func(args ...string) (string, error) { return asking(patience, args...) }
 	s.edge.apply(shop, "apply", "-n", "shop", "-f", "-")
-	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout=5m")
+	s.edge.kubectl("rollout", "status", "-n", "shop", "statefulset/web", "--timeout="+patience.String())
 	begin := time.Now()
 	var first time.Duration
 	answers := map[string]bool{}

@@ -73,7 +73,7 @@ spec:
 func (c *cluster) run(namespace, name, manifest string) {
 	c.t.Helper()
 	c.apply(manifest, "apply", "-n", namespace, "-f", "-")
-	c.kubectl("wait", "-n", namespace, "pod/"+name, "--for=condition=Ready", "--timeout=5m")
+	c.kubectl("wait", "-n", namespace, "pod/"+name, "--for=condition=Ready", "--timeout="+patience.String())
 }
 
 // inside returns kubectl's arguments to run a program in a pod of the gateway's namespace.

@@ -127,7 +127,7 @@ func TestWorkload(t *testing.T) {
 	}
 	s.edge.run("db", "udp", workloadPod("udp"))
 	s.edge.apply(workload, "apply", "-n", "db", "-f", "-")
-	s.edge.kubectl("rollout", "status", "-n", "db", "statefulset/etcd", "--timeout=5m")
+	s.edge.kubectl("rollout", "status", "-n", "db", "statefulset/etcd", "--timeout="+patience.String())
 	s.cloud.run("db", "client", workloadPod("client"))
 	client := func(args ...string) []string {
 		return append([]string{"exec", "-n", "db", "client", "--", "/bin/workload"}, args...)

@@ -247,7 +247,7 @@ func (c *cluster) helmUpgrade(release, namespace, chart, how string, values ...s
 func (c *cluster) waitRollout(release, namespace string) {
 	c.t.Helper()
 	ctx := within(c.t, 2*patience) // one pod after the other
-	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout=5m"); err != nil {
+	if _, err := c.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "statefulset/"+release, "--timeout="+patience.String()); err != nil {
 		pods, _ := c.Kubectl(ctx, "", "describe", "pods", "-n", namespace, "-l", "app.kubernetes.io/name=postern") // only for the message
 		logs, _ := c.Kubectl(ctx, "", "logs", "-n", namespace, release+"-0", "--tail=50")
 		c.t.Fatalf("%s: the gateway is not ready: %v\n%s\n%s", c.name, err, pods, logs)

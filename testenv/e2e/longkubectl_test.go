@@ -140,7 +140,7 @@ func newLongWorld(t *testing.T) *longWorld {
 	}
 	l.cluster.Run(t, "", "create", "rolebinding", "edge", "-n", tenant, "--clusterrole=edit", "--user=postern:peer:edge")
 	l.cluster.Run(t, tenantServer, "apply", "-n", tenant, "-f", "-")
-	l.cluster.Run(t, "", "wait", "-n", tenant, "pod/server", "--for=condition=Ready", "--timeout=5m")
+	l.cluster.Run(t, "", "wait", "-n", tenant, "pod/server", "--for=condition=Ready", "--timeout="+patience.String())
 	l.cluster.Run(t, "", "cp", there, tenant+"/server:/data/file")
 	for i := range longList {
 		name := fmt.Sprintf("bulk-%03d", i)
