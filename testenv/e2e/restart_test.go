@@ -17,35 +17,37 @@ const resumeWithin = 5 * time.Second
 func TestSessionsResumeAfterARestart(t *testing.T) {
 	for _, who := range []string{"edge, which dials", "cloud, which waits"} {
 		t.Run(who, func(t *testing.T) {
-			p := newPeers(t, newWorld(t))
-			restarted, other := p.edge, p.cloud
-			if strings.HasPrefix(who, "cloud") {
-				restarted, other = p.cloud, p.edge
-			}
-			untouched := other.proc.PID()
-			for _, c := range []struct {
-				name string
-				sig  syscall.Signal
-				busy bool
-			}{
-				{"SIGTERM, idle", syscall.SIGTERM, false},
-				{"SIGTERM, busy", syscall.SIGTERM, true},
-				{"SIGKILL, idle", syscall.SIGKILL, false},
-				{"SIGKILL, busy", syscall.SIGKILL, true},
-			} {
-				p.restart(t, restarted, c.name, c.sig, c.busy)
-			}
-			select {
-			case <-other.proc.Done():
-				t.Errorf("gateway %s (process %d) ended", other.name, untouched)
-			default:
-			}
+			onTime(t, func(late lateness) {
+				p := newPeers(t, newWorld(t))
+				restarted, other := p.edge, p.cloud
+				if strings.HasPrefix(who, "cloud") {
+					restarted, other = p.cloud, p.edge
+				}
+				untouched := other.proc.PID()
+				for _, c := range []struct {
+					name string
+					sig  syscall.Signal
+					busy bool
+				}{
+					{"SIGTERM, idle", syscall.SIGTERM, false},
+					{"SIGTERM, busy", syscall.SIGTERM, true},
+					{"SIGKILL, idle", syscall.SIGKILL, false},
+					{"SIGKILL, busy", syscall.SIGKILL, true},
+				} {
+					late(c.name+": until both directions work again", p.restart(t, restarted, c.name, c.sig, c.busy), resumeWithin)
+				}
+				select {
+				case <-other.proc.Done():
+					t.Errorf("gateway %s (process %d) ended", other.name, untouched)
+				default:
+				}
+			})
 		})
 	}
 }
 
-// restart restarts a gateway and measures how long both directions take to resume.
-func (p *pair) restart(t *testing.T, g *gateway, name string, sig syscall.Signal, busy bool) {
+// restart restarts a gateway and returns how long both directions take to resume.
+func (p *pair) restart(t *testing.T, g *gateway, name string, sig syscall.Signal, busy bool) time.Duration {
 	t.Helper()
 	var load *download
 	if busy {
@@ -64,6 +66,6 @@ func (p *pair) restart(t *testing.T, g *gateway, name string, sig syscall.Signal
 	p.checkBlob(p.cloud, "edge")
 	toEdge := time.Since(start)
 	t.Logf("%s: edge reaches cloud after %v, cloud reaches edge after %v", name, toCloud.Round(time.Millisecond), toEdge.Round(time.Millisecond))
-	late(t, name+": until both directions work again", toEdge, resumeWithin)
 	g.waitReady()
+	return toEdge
 }
