@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"syscall"
 	"testing"
@@ -19,6 +20,9 @@ func TestLabLeavesNothingBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	hangups := make(chan os.Signal, 1) // caught, and so not ignored by the lab either, even if nohup runs this test
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	for name, end := range map[string]func(*exec.Cmd, io.Closer) error{
 		"interrupted":   func(c *exec.Cmd, _ io.Closer) error { return c.Process.Signal(os.Interrupt) },
 		"terminal gone": func(c *exec.Cmd, _ io.Closer) error { return c.Process.Signal(syscall.SIGHUP) },
