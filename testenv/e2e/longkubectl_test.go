@@ -261,7 +261,7 @@ func (l *longWorld) services(s *api.GatewaySpec) {
 
 // transfer runs kubectl at edge until it ends, again when it breaks off. So do slow transfers: kubectl
 // ends a copy when there is no answer to its pings within a minute, and the API server a list that
-// takes longer than one. And see [cluster.copyBack].
+// takes longer than one. And see [cluster.answered].
 func (l *longWorld) transfer(x longTransfer, kubeconfig string) longRow {
 	c := l.kubectl(kubeconfig, x.args...)
 	c.Args = append([]string{"sh", "-c", `exec "$@" >` + x.output, "sh"}, c.Args...)
