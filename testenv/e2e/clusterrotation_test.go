@@ -76,7 +76,7 @@ func testRotation(t *testing.T, c *clusters) {
 			mounted, err := one.Kubectl(within(t, patience), "", inside("client", "/bin/sh", "-c", "read -r token </peer/token; echo $token")...)
 			return strings.TrimSpace(mounted) == one.identity(other.name).Token, fmt.Sprint(mounted, err)
 		})
-		out, err := one.away(within(t, patience), "get", "pods", "-n", tenant)
+		out, err := one.answered("get", "pods", "-n", tenant)
 		if err != nil || !strings.Contains(out, "server") {
 			t.Errorf("the pod in %s cannot use its new identity: %v\n%s", one.name, err, out)
 		}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -88,23 +88,21 @@ func (c *cluster) away(ctx context.Context, args ...string) (string, error) {
 	return c.Kubectl(ctx, "", inside("client", append([]string{"/bin/kubectl"}, args...)...)...)
 }
 
-// answered is away, once more if kubectl got no answer. On a busy machine it gives up: it allows
-// 10 s for a TLS handshake. And if the output of exec is read slowly, its end is sometimes lost
+// noAnswer is what kubectl says if it got none. On a busy machine it gives up a TLS handshake after
+// 10 s. And if the output of exec is read slowly, its end is sometimes lost
 // (github.com/kubernetes/kubectl/issues/1361), or the API server resets the connection. The
 // gateways' records then show that the API server ended the connection early.
-func (c *cluster) answered(args ...string) (out string, err error) {
-	for try := range answerTries {
-		if try > 0 {
-			c.t.Logf("%s: kubectl %s got no answer: %v%s", c.name, strings.Join(args, " "), err, out)
+var noAnswer = regexp.MustCompile("TLS handshake timeout|connection reset by peer|EOF")
+
+// answered is like away, but asks again if kubectl got no answer.
+func (c *cluster) answered(args ...string) (string, error) {
+	for try := 1; ; try++ {
+		out, err := c.away(within(c.t, patience), args...)
+		if err == nil || try == answerTries || !noAnswer.MatchString(err.Error()) {
+			return out, err
 		}
-		out, err = c.away(within(c.t, patience), args...)
-		if err == nil || !slices.ContainsFunc([]string{"TLS handshake timeout", "connection reset by peer", "EOF"}, func(s string) bool {
-			return strings.Contains(err.Error(), s)
-		}) {
-			break
-		}
+		c.t.Logf("%s: kubectl %s got no answer: %v%s", c.name, strings.Join(args, " "), err, out)
 	}
-	return out, err
 }
 
 // stays starts kubectl in the client's pod; it runs until the test ends or kills it.
