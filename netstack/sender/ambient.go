@@ -19,6 +19,9 @@ const (
 	// overrun is the loss at which the initial exponential growth has filled a queue. At 2.77 times
 	// the rate the loss is 64 %.
 	overrun = 0.1
+	// significant is by how many standard deviations losses must differ from what is expected. It is
+	// that many because the check is made each round trip.
+	significant = 3
 	// tallyKept is the part of a round's count that is kept in the next.
 	tallyKept = 0.75
 )
@@ -43,13 +46,19 @@ func (t *tally) remember(round tally) {
 // rate returns the share that was lost, discounted by ambientDoubt.
 func (t *tally) rate() float64 { return max(t.lost, 0) / (t.all + ambientDoubt) }
 
+// atMost returns the highest loss rate that t is consistent with, if losses have this index of
+// dispersion.
+func (t *tally) atMost(index float64) float64 {
+	lost := max(t.lost, 0)
+	return (lost + 1 + significant*math.Sqrt(index*(lost+1))) / max(t.all, 1)
+}
+
 // share returns the share that was lost, for display.
 func (t *tally) share() float64 { return min(max(t.lost, 0)/max(t.all, 1), 1) }
 
-// exceeds reports whether t lost more than rate by three standard deviations of random loss.
-// variance is per packet. The margin is that large because the check is made each round trip.
+// exceeds reports whether t lost significantly more than rate. variance is per packet.
 func (t *tally) exceeds(rate, variance float64) bool {
-	return t.lost >= 1 && t.lost > rate*t.all+3*math.Sqrt(variance*t.all)
+	return t.lost >= 1 && t.lost > rate*t.all+significant*math.Sqrt(variance*t.all)
 }
 
 // dispersion measures the variance of losses relative to that of independent losses. Radio links
@@ -79,16 +88,19 @@ func (d *dispersion) index() float64 {
 
 // lossJudge distinguishes loss by congestion from loss that is always there (radio links, bad
 // cables, neighbours of rate limiters). It learns the ambient loss from packets that met no queue.
-// Loss beside a queue is congestion if it exceeds the ambient loss. Learning in rounds with a queue
+// Loss beside a queue is congestion if it exceeds the ambient loss. Where round trips differ too much
+// to show a queue, losses after delayed packets are compared with those after prompt ones. Learning in rounds with a queue
 // would take congestion for a property of the path, and two flows would mislead each other.
 type lossJudge struct {
 	noQueue   tally      // long-term, without a queue
 	round     tally      // this round's
-	bursts    dispersion // of noQueue
+	bursts    dispersion // after prompt packets
 	twoRounds tally      // this round and the one before: what is found lost now may have left then
 	all       tally      // long-term, with a queue or without
 	queue     tally      // this round and some before, beside a queue
 	probe     tally      // since the probe for bandwidth began
+
+	roundByWait, byWait byWait // this round's, and long-term
 
 	lost, whole float64 // packets in total, for display
 }
@@ -102,29 +114,56 @@ func (j *lossJudge) add(t tally) {
 	j.whole += t.all
 }
 
-// endRound records the round. queued says that its shortest round trip shows a queue, steady that
-// no more was sent than the path delivers. A single long round trip beside a loss says nothing,
-// because on a radio link there always is one.
-func (j *lossJudge) endRound(queued, steady bool) {
+// effort is how much was sent in a round, compared with what the path delivers.
+type effort uint8
+
+const (
+	unclear effort = iota // far more, or the losses of far more are found
+	varied                // less, or somewhat more
+	steady                // no more
+)
+
+// endRound records the round. queued says that its shortest round trip shows a queue. A single long
+// round trip beside a loss says nothing, because on a radio link there always is one.
+func (j *lossJudge) endRound(queued bool, sent effort) {
 	j.queue.scale(tallyKept)
-	if queued {
+	switch {
+	case queued:
 		j.queue.add(j.round)
+	case sent == steady && j.queueDrops():
+		j.queue.add(j.roundByWait[delayed])
 	}
-	if !steady {
+	if sent == unclear {
 		return
 	}
+	j.byWait.remember(j.roundByWait)
+	if sent != steady {
+		return
+	}
+	j.bursts.add(j.roundByWait[prompt].lost, j.ambient()*j.roundByWait[prompt].all)
 	j.all.remember(j.round)
 	if !queued {
-		j.bursts.add(j.round.lost, j.ambient()*j.round.all)
 		j.noQueue.remember(j.round)
 	}
 }
 
+// nextRound begins a round.
+func (j *lossJudge) nextRound() { j.twoRounds, j.round, j.roundByWait = j.round, tally{}, byWait{} }
+
+// forgetWaits starts over, because the base round trip has changed.
+func (j *lossJudge) forgetWaits() { j.roundByWait, j.byWait = byWait{}, byWait{} }
+
+// queueDrops reports whether a queue drops packets, as far as their delays show.
+func (j *lossJudge) queueDrops() bool { return j.byWait.queueDrops(j.bursts.index()) }
+
 // ambient returns the share of packets that are lost without a queue. It cannot exceed the total
-// loss.
+// loss, nor the likely loss after prompt packets.
 func (j *lossJudge) ambient() float64 {
-	return min(j.noQueue.rate(), j.all.rate(), ambientMost)
+	return min(j.noQueue.rate(), j.all.rate(), j.afterPrompt(), ambientMost)
 }
+
+// afterPrompt returns the highest loss after prompt packets that is likely.
+func (j *lossJudge) afterPrompt() float64 { return j.byWait[prompt].atMost(j.bursts.index()) }
 
 // variance returns the variance of ambient loss, per packet.
 func (j *lossJudge) variance() float64 { return max(j.ambient(), 0) * j.bursts.index() }

@@ -97,6 +97,7 @@ func newController(now time.Duration, guess roundTrips, packet int) controller {
 func (c *controller) restart(now time.Duration) controller {
 	next := newController(now, c.path.trips, c.path.packet)
 	next.judge = c.judge
+	next.judge.forgetWaits()
 	next.path.minRTT, next.path.minRTTAt, next.path.base, next.path.baseAt = c.path.minRTT, c.path.minRTTAt, c.path.base, c.path.baseAt
 	return next
 }
@@ -163,13 +164,21 @@ func (c *controller) timeout() { c.retry = true }
 func (c *controller) count(found losses, delivered int) {
 	packet := float64(c.path.packet)
 	c.judge.add(tally{lost: float64(found.lost) / packet, all: float64(found.lost+delivered) / packet})
+	c.judge.roundByWait.add(found.waits.scaled(1 / packet))
 	c.round.lostAt = max(c.round.lostAt, found.departed)
 }
 
-// steady reports whether packets found lost now departed while no more was sent than the path
-// delivers.
-func (c *controller) steady() bool {
-	return (c.turn.phase == cruise || c.turn.phase == refill) && c.round.count > c.round.calm
+// effort returns how much was sent, compared with what the path delivers, at the time when the
+// packets departed that are now found lost.
+func (c *controller) effort() effort {
+	switch p := c.turn.phase; {
+	case !c.full.reached || p == drain || c.round.count <= c.round.calm:
+		return unclear
+	case p == cruise || p == refill:
+		return steady
+	default:
+		return varied
+	}
 }
 
 // onAck handles an acknowledgement.
@@ -187,6 +196,9 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	}
 	if before-c.path.base > leastQueue {
 		c.judge.noQueue = tally{} // These samples were taken with a queue after all.
+	}
+	if (before - c.path.base).Abs() > leastQueue {
+		c.judge.forgetWaits()
 	}
 	c.count(s.losses, s.newly)
 	r := &c.round
@@ -213,7 +225,7 @@ func (c *controller) onAck(now time.Duration, s sample) {
 	}
 	c.advance(now, s, ends)
 	if ends {
-		c.judge.twoRounds, c.judge.round = c.judge.round, tally{}
+		c.judge.nextRound()
 		r.before, r.most = r.most, 0
 		r.longest, r.least, r.beside, r.lostAt, r.sum, r.samples, r.long, r.sinceBefore, r.since = 0, 0, 0, 0, 0, 0, 0, r.since, now
 	}

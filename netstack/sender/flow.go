@@ -168,7 +168,9 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 			p.gap.arrived(g.departed.number)
 		}
 		if (late || g.state == missing) && g.lost {
+			g.lost = false
 			s.lost -= g.Size()
+			s.waits.count(g.wait, -g.Size(), 0)
 			f.loss.widen(now, path.trips.smoothed)
 		}
 		s.newly += g.Size()
@@ -176,8 +178,11 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		if g.departed.at < p.changed {
 			return // It says nothing about the current path.
 		}
-		s.rtt = now - g.departed.at // The last one counts: they come in order.
+		if rtt := now - g.departed.at; s.rtt == 0 || rtt < s.rtt {
+			s.rtt = rtt // That of the newest: acknowledgements of others may have been lost.
+		}
 		fresh += g.Size()
+		s.waits.count(path.wait(g.departed.at), 0, g.Size())
 		if d := g.departed; !any || d.delivered > newest.delivered || d.delivered == newest.delivered && d.at >= newest.at {
 			newest, any = d, true
 		}
@@ -203,9 +208,10 @@ func (f *Flow) OnAck(now time.Duration, a Ack) {
 		p.rates.deliveredAt = now
 		p.rates.sample(&s, newest, path.minRTT)
 	}
-	late := s.lost
-	s.losses, f.timer.reorder = f.loss.detect(&f.board, now, f.window(now))
-	s.lost += late
+	known := s.losses
+	s.losses, f.timer.reorder = f.loss.detect(&f.board, path, now, f.window(now))
+	s.lost += known.lost
+	s.waits.add(known.waits)
 	f.account()
 	s.flight, s.tail = p.flight, f.counted == 0 && s.newly <= f.mss
 	p.control.onAck(now, s)

@@ -23,6 +23,7 @@ type transmission struct {
 // losses is what was found lost.
 type losses struct {
 	lost     int           // bytes
+	waits    byWait        // bytes of these, and of what was delivered
 	departed time.Duration // when the last of them departed
 }
 
@@ -159,7 +160,7 @@ func (f *Flow) window(now time.Duration) time.Duration {
 
 // detect marks what is lost (RFC 8985 §6.2, step 5). next is when to check again, 0 if that
 // is at the next acknowledgement.
-func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found losses, next time.Duration) {
+func (l *lossDetector) detect(b *scoreboard, path *pathModel, now, window time.Duration) (found losses, next time.Duration) {
 	n := 0
 	for all := l.sent.all(); n < len(all); n++ {
 		t := all[n]
@@ -178,6 +179,8 @@ func (l *lossDetector) detect(b *scoreboard, now, window time.Duration) (found l
 		if !l.gap.lose(g.departed.number) {
 			g.lost, found.departed = true, t.at
 			found.lost += g.Size()
+			g.wait = path.wait(t.at)
+			found.waits.count(g.wait, g.Size(), 0)
 		}
 	}
 	if l.sent.pop(n); l.sent.empty() {

@@ -43,6 +43,7 @@ type pathModel struct {
 
 	aggregation aggregation
 	noise       noise
+	delays      delays
 }
 
 // newPathModel starts with the round trip that timers use until one is measured. It is not used as
@@ -119,6 +120,7 @@ func (m *pathModel) update(now time.Duration, s sample) {
 	m.trips.add(s.rtt)
 	if !s.tail {
 		m.noise.add(now, s.rtt, m.minRTT)
+		m.delays.add(trip{now - s.rtt, s.rtt}, m.trips.smoothed)
 	}
 	if s.rtt <= m.minRTT || now > m.minRTTAt+minRTTKept {
 		m.minRTT, m.minRTTAt = s.rtt, now
@@ -164,6 +166,7 @@ func (m *pathModel) detectLonger(now, rtt time.Duration, flight int) bool {
 	}
 	m.longerAt = now
 	m.minRTT, m.minRTTAt, m.base, m.baseAt = low, now, low, now
+	m.delays.excess = 0
 	return true
 }
 

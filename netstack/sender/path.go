@@ -194,7 +194,7 @@ func (p *Path) State(now time.Duration) State {
 	c := &p.control
 	s := State{
 		Rate: c.path.bandwidth(), RTT: c.path.trips.smoothed, BaseRTT: c.path.base,
-		Loss: min(c.judge.noQueue.share(), c.judge.all.share()), Sample: int64(c.judge.noQueue.all),
+		Loss: min(c.judge.noQueue.share(), c.judge.all.share(), c.judge.afterPrompt()), Sample: int64(c.judge.noQueue.all),
 		InFlight: p.flight, Window: c.window(), Lost: int64(c.judge.lost), Whole: int64(c.judge.whole),
 		Idle: now - p.sentAt,
 	}

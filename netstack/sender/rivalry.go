@@ -48,8 +48,8 @@ func (r *rivalry) look(now time.Duration, path *pathModel, least time.Duration) 
 // yields records a round's mean round trip and reports whether others have backed off: an existing
 // queue has become much shorter, and not because of us. TCP stacks send in bursts, and a full queue
 // drops packets of bursts three times as often as paced ones. So backing off only for our own
-// losses would leave them a fifth of the path.
-func (r *rivalry) yields(mean, base time.Duration, crowded int) bool {
+// losses would leave them a fifth of the path. By up to noise, means differ without a queue.
+func (r *rivalry) yields(mean, base, noise time.Duration, crowded int) bool {
 	if mean >= r.high || r.high == 0 {
 		if crowded >= crowdRounds {
 			r.high = mean
@@ -57,7 +57,7 @@ func (r *rivalry) yields(mean, base time.Duration, crowded int) bool {
 		return false
 	}
 	fell := r.high - mean
-	return fell > max(leastQueue, base/besideLoss) && (fell > (r.high-base)/2 || fell > r.high/yieldedPart)
+	return fell > max(leastQueue, base/besideLoss, noise) && (fell > (r.high-base)/2 || fell > r.high/yieldedPart)
 }
 
 // forget starts over, because we have backed off ourselves.

@@ -74,6 +74,7 @@ func (c *controller) crowded() bool {
 func (c *controller) endRound(now time.Duration, s sample) {
 	if c.round.samples > 0 {
 		c.path.noise.round(c.round.least, c.round.longest, c.path.minRTT)
+		c.path.delays.round(c.round.sum/c.round.samples - c.path.base)
 	}
 	if c.crowded() {
 		c.round.crowded++
@@ -87,7 +88,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 	if !queued && c.full.reached && c.round.count > c.round.calm && (c.path.policed() || c.round.lostAt > c.round.cutAt) && c.judge.twoRounds.lost >= overwhelmed && c.judge.twoRounds.exceeds(ambientMost, c.judge.ambient()) {
 		c.limit(now, c.judge.twoRounds, now-c.round.sinceBefore)
 	}
-	c.judge.endRound(queued, c.steady())
+	c.judge.endRound(queued, c.effort())
 	if c.turn.phase != probeRTT { // There the window holds the rate down.
 		if c.full.look(c.path.bandwidth(), s.limited); c.full.reached && c.turn.phase == startup && s.limited {
 			c.path.filled, c.path.filledBefore = false, false // It ended for want of data: see grow.
@@ -137,6 +138,7 @@ func (c *controller) endRound(now time.Duration, s sample) {
 // and there was no reason to back off.
 func (c *controller) restartLonger(now time.Duration) {
 	c.judge.noQueue, c.bound.bytes, c.full = c.judge.all, 0, fullPipe{}
+	c.judge.forgetWaits()
 	c.judge.reset()
 	c.rival.gone()
 	c.rival.forget()
@@ -145,14 +147,21 @@ func (c *controller) restartLonger(now time.Duration) {
 
 // othersBackedOff reports whether others have backed off in a round, as far as round trips show.
 func (c *controller) othersBackedOff() bool {
-	return c.rivaled && c.turn.phase != probeRTT && !c.path.jitters() &&
-		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base, c.round.crowded)
+	noise := time.Duration(0)
+	if c.path.jitters() {
+		if !c.judge.queueDrops() {
+			return false
+		}
+		noise = c.path.noise.wide / 2
+	}
+	return c.rivaled && c.turn.phase != probeRTT &&
+		c.round.samples > 0 && c.rival.yields(c.round.sum/c.round.samples, c.path.base, noise, c.round.crowded)
 }
 
 // congestion responds to congestion loss.
 func (c *controller) congestion(now time.Duration) {
-	if c.steady() && c.round.lostAt > c.turn.steadyAt && c.round.crowded >= crowdRounds {
-		c.rival.seen(now) // We send no more than the path delivers, so others do.
+	if c.effort() == steady && c.round.lostAt > c.turn.steadyAt && (c.round.crowded >= crowdRounds || c.judge.queueDrops()) {
+		c.rival.seen(now) // We send no more than the path delivers, so others probably do.
 	}
 	c.backOff(now)
 }

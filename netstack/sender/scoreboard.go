@@ -30,6 +30,7 @@ type segment struct {
 	state    state
 	resent   bool // more than one copy was sent
 	lost     bool // counted as lost
+	wait     wait // of the packet before it, when it was counted
 	departed departure
 }
 

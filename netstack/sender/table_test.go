@@ -204,6 +204,44 @@ func TestBusyProcessor(t *testing.T) {
 	}
 }
 
+// Where processors stall, a short queue can't be seen in round trips. What it drops is still not
+// taken for the path's own loss: flows share it, and do not keep it full. A CUBIC flow gets at least
+// a third of what it would get beside its own kind, and not at the price of an unused link.
+func TestShortQueueAndBusyProcessor(t *testing.T) {
+	for stalls, least := range map[time.Duration]float64{ms: 1.9, 2 * ms: 1.4, 5 * ms: 0.9} {
+		for _, flows := range []string{"own", "own,own", "own,pairs", "pairs,own"} {
+			t.Run(fmt.Sprintf("%v/%s", stalls, flows), func(t *testing.T) {
+				t.Parallel()
+				p := simPath{rate: 20e6, rtt: 40 * ms, queue: 4 * ms, stalls: stalls}
+				var utilisation, dropped, jain float64
+				pairs := least
+				for seed := range uint64(coexistenceRuns) {
+					r := simulate(1+seed, p, flows, 15*time.Second, 45*time.Second)
+					t.Logf("%.1f Mbit/s, overflow %.2f %%", r.mbit, r.dropped*100)
+					utilisation += r.utilisation(p) / coexistenceRuns
+					dropped += r.dropped / coexistenceRuns
+					jain += r.jain() / coexistenceRuns
+					if i := slices.Index(strings.Split(flows, ","), "pairs"); i >= 0 {
+						pairs += (r.mbit[i] - least) / coexistenceRuns
+					}
+				}
+				if dropped > 0.015 {
+					t.Errorf("%.1f %% of the packets overflowed the queue, want 1.5 %% at most", dropped*100)
+				}
+				if utilisation < 0.7 || flows == "own" && utilisation < 0.85 {
+					t.Errorf("utilisation %.2f, want 0.7, and 0.85 alone", utilisation)
+				}
+				if flows == "own,own" && jain < 0.95 {
+					t.Errorf("Jain's index %.3f, want 0.95", jain)
+				}
+				if pairs < least {
+					t.Errorf("CUBIC gets %.2f Mbit/s, want %.2f", pairs, least)
+				}
+			})
+		}
+	}
+}
+
 // Flows share a bottleneck of 20 Mbit/s and 40 ms fairly, among themselves and with CUBIC flows,
 // whichever starts first, whatever the queue. The CUBIC flows send packet by packet or in pairs, as
 // the kernel does if receivers acknowledge every second packet. Single runs vary with who meets the

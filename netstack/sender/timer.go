@@ -52,7 +52,7 @@ func (f *Flow) tick(now time.Duration) {
 	window := f.window(now)
 	if f.timer.reorder > 0 && now >= f.timer.reorder {
 		var found losses
-		found, f.timer.reorder = f.loss.detect(&f.board, now, window)
+		found, f.timer.reorder = f.loss.detect(&f.board, &c.path, now, window)
 		c.count(found, 0)
 		return
 	}
