@@ -159,6 +159,7 @@ func (m *Machine) choose() {
 
 // review examines the selected path if nothing replaces it.
 func (m *Machine) review() {
+	m.foundAgain()
 	s := m.sel
 	switch {
 	case s == nil:
@@ -177,7 +178,8 @@ func (m *Machine) review() {
 // use selects a pair.
 func (m *Machine) use(p *pair, why string) {
 	old := m.sel
-	m.sel, m.why, m.switched, m.lost = p, why, m.now, nil
+	m.sel, m.why, m.switched = p, why, m.now
+	m.foundAgain()
 	m.move(p, Selected, why)
 	switch {
 	case old == nil:

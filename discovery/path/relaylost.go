@@ -69,6 +69,14 @@ func (m *Machine) watchRelays(before, now []Relay) {
 	}
 }
 
+// foundAgain forgets such a loss once the selected path has worked since. The next best one may have
+// ended with the allocations, too, without anybody knowing.
+func (m *Machine) foundAgain() {
+	if m.sel != nil && m.lost != nil && m.sel.proven().After(m.lost.At) {
+		m.lost = nil
+	}
+}
+
 // relayLost returns what is known about such a loss, nil if there is a path or another reason.
 func (m *Machine) relayLost() *RelayLost {
 	if m.sel != nil || m.lost == nil || !m.lost.Now.IsValid() {

@@ -85,6 +85,28 @@ func noted(g *gateway, event string) (n int) {
 	return n
 }
 
+// The only relay loses the allocations of both sides while another path over it seems to work: the
+// one without our own allocation, to the peer's. It is chosen, and found dead. That ends no search.
+func TestTheOnlyRelayLosesBothSoon(t *testing.T) {
+	for seed := range uint64(20) {
+		inWorld(t, seed, -1, func(w *world) {
+			a, b := w.gateway("a", siteOf(kinds[5], 1), true), w.gateway("b", siteOf(kinds[5], 2), false)
+			w.meet(a, b)
+			if _, ok := w.until(5*time.Second, bothAre(path.KindRelay, a, b)); !ok {
+				w.t.Fatalf("not relayed\n%s", explain(a, b))
+			}
+			setTraffic(true, a, b)
+			time.Sleep(time.Duration(seed) * 200 * time.Millisecond)
+			w.servers[0].lose()
+			lost := time.Now()
+			noticeLoss(a, b)
+			if _, ok := w.until(time.Minute, func() bool { return relayedSince(lost, a, b) }); !ok {
+				w.t.Errorf("seed %d: not relayed again\n%s", seed, explain(a, b))
+			}
+		})
+	}
+}
+
 // The only relay loses the allocations of both sides: they find each other's new ports.
 func TestTheOnlyRelayLosesBoth(t *testing.T) {
 	var longest time.Duration
