@@ -88,7 +88,11 @@ func noted(g *gateway, event string) (n int) {
 // The only relay loses the allocations of both sides while another path over it seems to work: the
 // one without our own allocation, to the peer's. It is chosen, and found dead. That ends no search.
 func TestTheOnlyRelayLosesBothSoon(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if raceDetector {
+		seeds = 4
+	}
+	for seed := range seeds {
 		inWorld(t, seed, -1, func(w *world) {
 			a, b := w.gateway("a", siteOf(kinds[5], 1), true), w.gateway("b", siteOf(kinds[5], 2), false)
 			w.meet(a, b)

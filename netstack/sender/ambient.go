@@ -89,8 +89,9 @@ func (d *dispersion) index() float64 {
 // lossJudge distinguishes loss by congestion from loss that is always there (radio links, bad
 // cables, neighbours of rate limiters). It learns the ambient loss from packets that met no queue.
 // Loss beside a queue is congestion if it exceeds the ambient loss. Where round trips differ too much
-// to show a queue, losses after delayed packets are compared with those after prompt ones. Learning in rounds with a queue
-// would take congestion for a property of the path, and two flows would mislead each other.
+// to show a queue, losses after delayed packets are compared with those after prompt ones. Learning
+// in rounds with a queue would take congestion for a property of the path, and two flows would
+// mislead each other.
 type lossJudge struct {
 	noQueue   tally      // long-term, without a queue
 	round     tally      // this round's

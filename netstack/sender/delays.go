@@ -57,7 +57,7 @@ type wait uint8
 const (
 	unknownWait wait = iota
 	prompt
-	delayed // by half of what packets are on average, or more
+	delayed // longer than the base by more than half of what packets take on average
 )
 
 // wait returns how long the packet took that departed just before a time.

@@ -131,6 +131,40 @@ func TestLatePacketWidensTheWindow(t *testing.T) {
 	}
 }
 
+// A receiver that discards what arrived late doesn't make the same loss be taken back twice.
+func TestALossIsTakenBackOnce(t *testing.T) {
+	w := newWire(t, 5)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	w.ack(1, packets(3, 5))
+	w.want("the losses", w.until(300*ms), 1, 2)
+	w.now += ms
+	w.ack(1, packets(2, 5))
+	w.now += ms
+	w.ack(2) // But not packets 2 to 4.
+	w.until(w.now + 50*ms)
+	w.ack(5)
+	if lost := w.f.path.control.judge.lost; lost < -0.01 || lost > 0.01 {
+		t.Errorf("%.1f packets count as lost, want none", lost)
+	}
+}
+
+// If an acknowledgement was lost, the next one delivers older packets, too. Its round trip is that
+// of the newest.
+func TestRoundTripIsThatOfTheNewestPacket(t *testing.T) {
+	w := newWire(t, 5)
+	w.until(90 * ms)
+	w.now = 200 * ms
+	want := w.now - w.f.board.find(at(4)).departed.at
+	if older := w.now - w.f.board.find(at(1)).departed.at; older == want {
+		t.Fatal("both departed at the same time")
+	}
+	w.ack(0, packets(4, 5), packets(1, 2))
+	if got := w.f.path.control.path.minRTT; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // What a timeout marks as lost, and arrives nevertheless, neither adds to the counted losses nor
 // reduces them.
 func TestAStallCountsNothingAsLost(t *testing.T) {
